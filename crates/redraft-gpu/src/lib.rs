@@ -1,0 +1,1 @@
+//! Device, buffers, pipelines and recorded dispatches; the only user of wgpu

@@ -1,0 +1,1 @@
+//! Model weights on the GPU and the forward pass as recorded dispatches

@@ -1,0 +1,1 @@
+//! WGSL kernels of redraft, linked and validated at build time, with reflected bindings

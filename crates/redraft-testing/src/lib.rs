@@ -1,0 +1,1 @@
+//! Test support: f32 reference forward, tiny model generator, tolerances

@@ -1,0 +1,1 @@
+//! Exact, fast language model inference on any WebGPU adapter
