@@ -1,0 +1,99 @@
+//! `cargo xtask test` and `cargo xtask ci`: one list of phases, one heavy cargo at a time.
+
+use crate::Outcome;
+use crate::gpu_log;
+use crate::phases::Phases;
+use crate::process::{Cmd, which};
+use crate::setup::{self, WASM, WINDOWS};
+
+/// How much to check.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Scope {
+    /// Format, lints and tests.
+    Fast,
+    /// The other targets and the documentation as well.
+    Full,
+}
+
+/// What a failed phase does to those after it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum OnFailure {
+    Stop,
+    KeepGoing,
+}
+
+/// The crates that must compile for browsers, in dependency order.
+const WASM_CRATES: [&str; 7] = [
+    "redraft-gguf",
+    "redraft-text",
+    "redraft-decode",
+    "redraft-shaders",
+    "redraft-gpu",
+    "redraft-model",
+    "redraft",
+];
+
+/// The tiers of an adapter that GPU tests run on: as the browser floor sees it, and with all it offers.
+const TIERS: [&str; 2] = ["strict", "default"];
+
+pub(crate) fn run(scope: Scope, on_failure: OnFailure) -> Outcome {
+    let mut phases = Phases::new(on_failure);
+    phases.run("setup", setup::for_tests);
+    phases.run("format", || Cmd::cargo("fmt").args(["--all", "--check"]).run());
+    phases.run("lints", || {
+        locked("clippy").args(["--workspace", "--all-targets", "--", "--deny", "warnings"]).run()
+    });
+    phases.run("tests", || tests(on_failure));
+    if scope == Scope::Full {
+        phases.run("wasm32", wasm);
+        phases.run("windows", windows);
+        phases.run("docs", docs);
+        if which("cargo-deny").is_some() {
+            phases.run("deny", || Cmd::cargo("deny").args(["check", "licenses", "bans", "sources"]).run());
+        } else {
+            eprintln!("\n== deny: SKIP, cargo-deny is not installed");
+        }
+    }
+    phases.finish()
+}
+
+/// Everything is built in the release profile, so that each dependency is compiled once.
+fn locked(subcommand: &str) -> Cmd {
+    Cmd::cargo(subcommand).args(["--release", "--locked"])
+}
+
+fn tests(on_failure: OnFailure) -> Outcome {
+    let log = crate::target_dir().join("gpu-tests.tsv");
+    gpu_log::start(&log)?;
+    let with_log = |command: Cmd| command.env(gpu_log::VARIABLE, &log);
+    if which("cargo-nextest").is_some() {
+        let all = if on_failure == OnFailure::KeepGoing { "--no-fail-fast" } else { "--fail-fast" };
+        let nextest = Cmd::cargo("nextest").args(["run", "--release", "--locked", "--workspace", all]);
+        with_log(nextest).run()?;
+        // nextest leaves the examples in doc comments out.
+        with_log(locked("test").args(["--workspace", "--doc", "--quiet"])).run()?;
+    } else {
+        with_log(locked("test").args(["--workspace", "--no-fail-fast"])).run()?;
+    }
+    gpu_log::report(&log, &TIERS)
+}
+
+fn wasm() -> Outcome {
+    let packages = WASM_CRATES.iter().flat_map(|name| ["--package", name]);
+    locked("check").args(["--target", WASM]).args(packages).run()
+}
+
+/// Type-checks the command for Windows. Nothing is linked, so where no MinGW compiler is installed the host's C
+/// compiler may build the objects that some dependency's build script asks for.
+fn windows() -> Outcome {
+    let mut check = locked("check").args(["--target", WINDOWS, "--package", "redraft-cli"]);
+    if which("x86_64-w64-mingw32-gcc").is_none() {
+        check = check.env("CC_x86_64_pc_windows_gnu", "cc").env("AR_x86_64_pc_windows_gnu", "ar");
+    }
+    check.run()
+}
+
+/// Libraries only: the command `redraft` and the library `redraft` would write the same page.
+fn docs() -> Outcome {
+    locked("doc").args(["--workspace", "--no-deps", "--lib"]).env("RUSTDOCFLAGS", "--deny warnings").run()
+}
