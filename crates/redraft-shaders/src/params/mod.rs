@@ -1,0 +1,4 @@
+//! Host structs that mirror WGSL structs, one file a group of kernels.
+//!
+//! The build asserts size, member offsets and member types of every struct that `shaders/kernels.toml` names against
+//! naga's layout of the WGSL side: a member that is missing, renamed, moved or of another type does not compile.
