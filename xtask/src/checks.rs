@@ -1,10 +1,10 @@
 //! `cargo xtask test` and `cargo xtask ci`: one list of phases, one heavy cargo at a time.
 
 use crate::Outcome;
-use crate::gpu_log;
 use crate::phases::Phases;
 use crate::process::{Cmd, which};
 use crate::setup::{self, WASM, WINDOWS};
+use crate::test_log::TestLog;
 
 /// How much to check.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -63,19 +63,21 @@ fn locked(subcommand: &str) -> Cmd {
 }
 
 fn tests(on_failure: OnFailure) -> Outcome {
-    let log = crate::target_dir().join("gpu-tests.tsv");
-    gpu_log::start(&log)?;
-    let with_log = |command: Cmd| command.env(gpu_log::VARIABLE, &log);
-    if which("cargo-nextest").is_some() {
+    let log = TestLog::start(&crate::target_dir())?;
+    let run = || {
+        if which("cargo-nextest").is_none() {
+            return log.given_to(locked("test").args(["--workspace", "--no-fail-fast"])).run();
+        }
         let all = if on_failure == OnFailure::KeepGoing { "--no-fail-fast" } else { "--fail-fast" };
         let nextest = Cmd::cargo("nextest").args(["run", "--release", "--locked", "--workspace", all]);
-        with_log(nextest).run()?;
+        log.given_to(nextest).run()?;
         // nextest leaves the examples in doc comments out.
-        with_log(locked("test").args(["--workspace", "--doc", "--quiet"])).run()?;
-    } else {
-        with_log(locked("test").args(["--workspace", "--no-fail-fast"])).run()?;
-    }
-    gpu_log::report(&log, &TIERS)
+        log.given_to(locked("test").args(["--workspace", "--doc", "--quiet"])).run()
+    };
+    // The report stands also where tests failed: it may say why.
+    let outcome = run();
+    let report = log.report(&TIERS);
+    outcome.and(report)
 }
 
 fn wasm() -> Outcome {

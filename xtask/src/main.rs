@@ -4,10 +4,11 @@
 //! tools (cargo, rustup, apt, pip) and prints each command before it runs.
 
 mod checks;
-mod gpu_log;
+
 mod phases;
 mod process;
 mod setup;
+mod test_log;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
