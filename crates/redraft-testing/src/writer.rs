@@ -1,0 +1,178 @@
+//! Writing GGUF files.
+
+use redraft_gguf::{Array, GgmlType, Value};
+
+/// Builds a GGUF file (version 2 or 3, little-endian) from metadata and encoded tensors.
+///
+/// Nothing is validated: tests also need files that lie. Keys and tensors are written in the order given,
+/// duplicates included; a tensor's bytes need not match its dimensions.
+#[derive(Clone, Debug)]
+pub struct GgufWriter {
+    version: u32,
+    alignment: u32,
+    metadata: Vec<(String, Value)>,
+    tensors: Vec<Tensor>,
+}
+
+#[derive(Clone, Debug)]
+struct Tensor {
+    name: String,
+    dims: Vec<u64>,
+    kind: GgmlType,
+    bytes: Vec<u8>,
+}
+
+/// Alignment of tensor data in files that do not state one, in bytes.
+const DEFAULT_ALIGNMENT: u32 = 32;
+
+impl Default for GgufWriter {
+    fn default() -> Self {
+        Self { version: 3, alignment: DEFAULT_ALIGNMENT, metadata: Vec::new(), tensors: Vec::new() }
+    }
+}
+
+impl GgufWriter {
+    /// An empty file of version 3 with the default alignment of 32 bytes.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the version field. Versions 2 and 3 have the same layout.
+    #[must_use]
+    pub fn with_version(mut self, version: u32) -> Self {
+        self.version = version;
+        self
+    }
+
+    /// Sets the alignment of tensor data in bytes; other than 32, it is also written as
+    /// `general.alignment`, before all other keys. Zero aligns nothing.
+    #[must_use]
+    pub fn with_alignment(mut self, alignment: u32) -> Self {
+        self.alignment = alignment;
+        self
+    }
+
+    /// Appends a metadata pair.
+    pub fn metadata(&mut self, key: &str, value: Value) -> &mut Self {
+        self.metadata.push((key.to_owned(), value));
+        self
+    }
+
+    /// Appends a tensor: `dims` in GGUF order (columns first), `bytes` as ggml stores `kind`, row-major.
+    pub fn tensor(&mut self, name: &str, dims: &[u64], kind: GgmlType, bytes: Vec<u8>) -> &mut Self {
+        self.tensors.push(Tensor { name: name.to_owned(), dims: dims.to_vec(), kind, bytes });
+        self
+    }
+
+    /// The file. Tensor data is zero-padded to the alignment, after the last tensor too.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let alignment = (self.alignment != DEFAULT_ALIGNMENT)
+            .then(|| ("general.alignment".to_owned(), Value::U32(self.alignment)));
+        let mut out = Bytes(b"GGUF".to_vec());
+        out.put(self.version.to_le_bytes());
+        out.count(self.tensors.len());
+        out.count(self.metadata.len() + usize::from(alignment.is_some()));
+        for (key, value) in alignment.iter().chain(&self.metadata) {
+            out.string(key);
+            out.value(value);
+        }
+        let mut offset = 0_usize; // from the start of the data section
+        for tensor in &self.tensors {
+            out.string(&tensor.name);
+            // At most a handful; the field has 32 bits.
+            out.put(u32::try_from(tensor.dims.len()).unwrap_or(u32::MAX).to_le_bytes());
+            tensor.dims.iter().for_each(|dim| out.put(dim.to_le_bytes()));
+            out.put(tensor.kind.code().to_le_bytes());
+            out.count(offset);
+            offset = self.aligned(offset + tensor.bytes.len());
+        }
+        out.0.resize(self.aligned(out.0.len()), 0);
+        for tensor in &self.tensors {
+            out.0.extend(&tensor.bytes);
+            // The data section starts aligned, so aligning the whole file aligns inside it.
+            out.0.resize(self.aligned(out.0.len()), 0);
+        }
+        out.0
+    }
+
+    fn aligned(&self, length: usize) -> usize {
+        length.next_multiple_of((self.alignment as usize).max(1))
+    }
+}
+
+/// GGUF's primitive encodings, little-endian.
+struct Bytes(Vec<u8>);
+
+impl Bytes {
+    fn put<const N: usize>(&mut self, bytes: [u8; N]) {
+        self.0.extend(bytes);
+    }
+
+    fn count(&mut self, count: usize) {
+        self.put((count as u64).to_le_bytes());
+    }
+
+    fn string(&mut self, text: &str) {
+        self.count(text.len());
+        self.0.extend(text.as_bytes());
+    }
+
+    /// The type number and the value.
+    fn value(&mut self, value: &Value) {
+        let code: u32 = match value {
+            Value::U8(_) => 0,
+            Value::I8(_) => 1,
+            Value::U16(_) => 2,
+            Value::I16(_) => 3,
+            Value::U32(_) => 4,
+            Value::I32(_) => 5,
+            Value::F32(_) => 6,
+            Value::Bool(_) => 7,
+            Value::String(_) => 8,
+            Value::Array(_) => 9,
+            Value::U64(_) => 10,
+            Value::I64(_) => 11,
+            Value::F64(_) => 12,
+        };
+        self.put(code.to_le_bytes());
+        match value {
+            Value::U8(v) => self.put(v.to_le_bytes()),
+            Value::I8(v) => self.put(v.to_le_bytes()),
+            Value::U16(v) => self.put(v.to_le_bytes()),
+            Value::I16(v) => self.put(v.to_le_bytes()),
+            Value::U32(v) => self.put(v.to_le_bytes()),
+            Value::I32(v) => self.put(v.to_le_bytes()),
+            Value::F32(v) => self.put(v.to_le_bytes()),
+            Value::Bool(v) => self.put([u8::from(*v)]),
+            Value::String(v) => self.string(v),
+            Value::Array(v) => self.array(v),
+            Value::U64(v) => self.put(v.to_le_bytes()),
+            Value::I64(v) => self.put(v.to_le_bytes()),
+            Value::F64(v) => self.put(v.to_le_bytes()),
+        }
+    }
+
+    /// The element type, the count, and the elements.
+    fn array(&mut self, array: &Array) {
+        match array {
+            Array::U8(v) => self.elements(0, v, |out, v| out.put(v.to_le_bytes())),
+            Array::I8(v) => self.elements(1, v, |out, v| out.put(v.to_le_bytes())),
+            Array::U16(v) => self.elements(2, v, |out, v| out.put(v.to_le_bytes())),
+            Array::I16(v) => self.elements(3, v, |out, v| out.put(v.to_le_bytes())),
+            Array::U32(v) => self.elements(4, v, |out, v| out.put(v.to_le_bytes())),
+            Array::I32(v) => self.elements(5, v, |out, v| out.put(v.to_le_bytes())),
+            Array::F32(v) => self.elements(6, v, |out, v| out.put(v.to_le_bytes())),
+            Array::Bool(v) => self.elements(7, v, |out, v| out.put([u8::from(*v)])),
+            Array::String(v) => self.elements(8, v, |out, v| out.string(v)),
+            Array::U64(v) => self.elements(10, v, |out, v| out.put(v.to_le_bytes())),
+            Array::I64(v) => self.elements(11, v, |out, v| out.put(v.to_le_bytes())),
+            Array::F64(v) => self.elements(12, v, |out, v| out.put(v.to_le_bytes())),
+        }
+    }
+
+    fn elements<T>(&mut self, code: u32, values: &[T], mut put: impl FnMut(&mut Self, &T)) {
+        self.put(code.to_le_bytes());
+        self.count(values.len());
+        values.iter().for_each(|value| put(self, value));
+    }
+}
