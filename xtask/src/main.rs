@@ -4,7 +4,6 @@
 //! tools (cargo, rustup, apt, pip) and prints each command before it runs.
 
 mod checks;
-
 mod phases;
 mod process;
 mod setup;
@@ -68,7 +67,7 @@ fn run(prompt: &[&str]) -> Outcome {
     setup::for_running()?;
     let words = if prompt.first() == Some(&"--") { &prompt[1..] } else { prompt };
     let prompt = if words.is_empty() { DEFAULT_PROMPT.to_owned() } else { words.join(" ") };
-    redraft().args(["generate", "--model", DEFAULT_MODEL, "--prompt", &prompt]).run()
+    redraft().args(["generate", "--model", DEFAULT_MODEL]).arg(format!("--prompt={prompt}")).run()
 }
 
 fn chat(rest: &[&str]) -> Outcome {
