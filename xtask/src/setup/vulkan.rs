@@ -8,7 +8,8 @@ use crate::Outcome;
 use crate::process::{Cmd, which};
 
 const PACKAGES: [&str; 2] = ["libvulkan1", "mesa-vulkan-drivers"];
-/// The oldest major version of Mesa that may serve; Debian 12 has 22 and, in its backports, 25.
+/// Before this major version Mesa computes, but it is not what redraft is tested with; Debian 12 has 22 and, in its
+/// backports, 25.
 const OLDEST_MESA: u32 = 24;
 
 /// Makes sure that an adapter can be found; does nothing on systems whose graphics interface is built in.
@@ -60,10 +61,15 @@ fn install() -> Outcome {
     let release = match plan {
         Plan::Plain => None,
         Plan::From(release) => Some(release),
-        Plan::AddBackports(codename) => {
-            apt::add_backports(&codename)?;
-            Some(format!("{codename}-backports"))
-        }
+        Plan::AddBackports(codename) => match apt::add_backports(&codename) {
+            Ok(()) => Some(format!("{codename}-backports")),
+            Err(error) => {
+                eprintln!(
+                    "warning: {error}\nthe release's own Mesa is installed, older than redraft is tested with"
+                );
+                None
+            }
+        },
     };
     apt::install(&PACKAGES, release.as_deref())
 }
