@@ -45,7 +45,7 @@ fn lack(loader: bool, drivers: &[PathBuf]) -> Option<&'static str> {
     } else if !drivers.iter().any(|file| computes_on_the_cpu(file)) {
         Some("no GPU, and no Vulkan driver that does without")
     } else if drivers.iter().all(|file| owned_by_mesa(file)) && old_mesa() {
-        Some("no GPU, and a Mesa too old to do without")
+        Some("no GPU, and a Mesa older than redraft is tested with")
     } else {
         None
     }
