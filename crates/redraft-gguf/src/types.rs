@@ -42,10 +42,12 @@ pub enum GgmlType {
     Tq1_0,
     Tq2_0,
     Mxfp4,
+    Nvfp4,
+    Q1_0,
 }
 
 /// One row per type: the type, its number in files, its name, weights in a block, bytes of a block.
-const TABLE: [(GgmlType, u32, &str, usize, usize); 32] = [
+const TABLE: [(GgmlType, u32, &str, usize, usize); 34] = [
     (GgmlType::F32, 0, "F32", 1, 4),
     (GgmlType::F16, 1, "F16", 1, 2),
     (GgmlType::BF16, 30, "BF16", 1, 2),
@@ -78,6 +80,8 @@ const TABLE: [(GgmlType, u32, &str, usize, usize); 32] = [
     (GgmlType::Tq1_0, 34, "TQ1_0", 256, 54),
     (GgmlType::Tq2_0, 35, "TQ2_0", 256, 66),
     (GgmlType::Mxfp4, 39, "MXFP4", 32, 17),
+    (GgmlType::Nvfp4, 40, "NVFP4", 64, 36),
+    (GgmlType::Q1_0, 41, "Q1_0", 128, 18),
 ];
 
 impl GgmlType {

@@ -12,8 +12,9 @@ fn every_tensor_of_a_real_file_comes_back() {
     let gguf = pollster::block_on(Gguf::read(&source)).unwrap();
     let config = ModelConfig::from_gguf(&gguf).unwrap();
     eprintln!("{config:?}");
-    if gguf.metadata.str("general.name").unwrap_or_default().is_some_and(|name| name.contains("SmolLM2 135M"))
-    {
+    // The facts of the default model, SmolLM2-135M-Instruct in Q4_1, known by its length.
+    if source.size() == 98_362_432 {
+        eprintln!("checking the shape of SmolLM2-135M");
         assert_eq!((config.layers, config.hidden, config.ffn, config.vocab), (30, 576, 1536, 49152));
         assert_eq!((config.heads, config.kv_heads, config.head_dim, config.context), (9, 3, 64, 8192));
         assert_eq!((config.rope.base, config.rms_eps), (1e5, 1e-5));
