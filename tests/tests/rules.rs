@@ -187,6 +187,19 @@ fn exports_are_explicit() {
     }
 }
 
+#[test]
+fn unsafe_code_in_one_file() {
+    // The workspace denies `unsafe_code`, which an attribute could lift anywhere; it may in this file alone.
+    let allowed = root().join("crates/redraft-gpu/src/unchecked.rs");
+    for file in files(&["crates", "examples", "xtask"], &["rs"]) {
+        for line in read(&file).lines().map(str::trim_start).filter(|line| !line.starts_with("//")) {
+            let lifted = line.contains("unsafe_code") && !line.contains("(unsafe_code)]");
+            let lowered = lifted || line.contains("allow(unsafe_code") || line.contains("expect(unsafe_code");
+            assert!(!lowered || file == allowed, "{} lifts the lint `unsafe_code`: {line}", shown(&file));
+        }
+    }
+}
+
 fn library_sources() -> Vec<PathBuf> {
     let sources = LIBRARIES.map(|name| format!("crates/{name}/src"));
     let found = files(&sources.each_ref().map(String::as_str), &["rs"]);
