@@ -73,11 +73,7 @@ fn run(prompt: &[&str]) -> Outcome {
 fn chat(rest: &[&str]) -> Outcome {
     setup::for_running()?;
     let rest = if rest.first() == Some(&"--") { &rest[1..] } else { rest };
-    let mut command = redraft().arg("chat");
-    if !rest.contains(&"--model") {
-        command = command.args(["--model", DEFAULT_MODEL]);
-    }
-    command.args(rest.iter().copied()).run()
+    redraft().arg("chat").args(rest.iter().copied()).run()
 }
 
 /// The release build of the `redraft` command, built when it is out of date.
