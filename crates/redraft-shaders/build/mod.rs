@@ -63,16 +63,18 @@ pub(crate) fn compile(shaders: &Path) -> Result<Output, Problems> {
     for entry in &manifest.kernels {
         jobs.extend(entry.variants()?.into_iter().map(|variant| (entry, variant)));
     }
-    let results =
-        in_parallel(&jobs, |(entry, variant)| compile_variant(&sources, entry, variant, &known_flags));
+    let results = in_parallel(&jobs, |(entry, variant)| {
+        contained(|| compile_variant(&sources, entry, variant, &known_flags))
+    })?;
     let mut kernels = Vec::with_capacity(results.len());
-    let mut problems = Problems::new();
-    for result in results {
+    let mut failures = Vec::new();
+    for ((entry, variant), result) in jobs.iter().zip(results) {
         match result {
             Ok(kernel) => kernels.push(kernel),
-            Err(mut found) => problems.append(&mut found),
+            Err(messages) => failures.extend(messages.into_iter().map(|m| (*entry, variant, m))),
         }
     }
+    let mut problems = grouped(&failures);
     if problems.is_empty() {
         for entry in &manifest.kernels {
             problems.extend(unused_names(entry, &kernels));
@@ -85,23 +87,48 @@ pub(crate) fn compile(shaders: &Path) -> Result<Output, Problems> {
     Ok(Output { kernels, watched: sources.watched })
 }
 
+/// One problem for each message of a kernel, as a mistake in a module mostly shows in many variants.
+fn grouped(failures: &[(&Entry, &Variant, String)]) -> Problems {
+    let mut groups: Vec<(&Entry, &Variant, &str, usize)> = Vec::new();
+    for (entry, variant, message) in failures {
+        let same = |g: &&mut (&Entry, &Variant, &str, usize)| g.0.file == entry.file && g.2 == message;
+        match groups.iter_mut().find(same) {
+            Some(group) => group.3 += 1,
+            None => groups.push((entry, variant, message, 0)),
+        }
+    }
+    groups
+        .into_iter()
+        .map(|(entry, variant, message, others)| {
+            let (file, label) = (&entry.file, &variant.label);
+            let others = if others == 0 { String::new() } else { format!(" and {others} more") };
+            Problem(format!("{file}, variant `{label}`{others}: {message}"))
+        })
+        .collect()
+}
+
+/// Turns a panic of the linker or of naga into a message; the panic itself is printed before.
+fn contained<T>(work: impl FnOnce() -> Result<T, Vec<String>>) -> Result<T, Vec<String>> {
+    // Nothing that the closure borrows is used after a panic, as the build fails.
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work))
+        .unwrap_or_else(|_| Err(vec!["the compiler panicked, see above".to_owned()]))
+}
+
 fn compile_variant(
     sources: &link::Sources,
     entry: &Entry,
     variant: &Variant,
     known_flags: &[String],
-) -> Result<Compiled, Problems> {
-    let context =
-        |message: String| Problem(format!("{}, variant `{}`: {message}", entry.file, variant.label));
-    let linked = link::link(sources, entry, variant, known_flags).map_err(|m| vec![context(m)])?;
-    let wrap = |messages: Vec<String>| messages.into_iter().map(context).collect::<Problems>();
-    let (module, info) = reflect::validate(&linked.wgsl, &linked.enables).map_err(|m| wrap(vec![m]))?;
+) -> Result<Compiled, Vec<String>> {
+    let alone = |message: String| vec![message];
+    let linked = link::link(sources, entry, variant, known_flags).map_err(alone)?;
+    let (module, info) = reflect::validate(&linked.wgsl, &linked.enables).map_err(alone)?;
     let rules = lint::Rules { params: entry.params.is_some(), barriers: entry.barriers };
     let complaints = lint::check(&module, &rules);
     if !complaints.is_empty() {
-        return Err(wrap(complaints));
+        return Err(complaints);
     }
-    let reflection = reflect::reflect(&module, &info, entry).map_err(|m| wrap(vec![m]))?;
+    let reflection = reflect::reflect(&module, &info, entry).map_err(alone)?;
     Ok(Compiled {
         name: entry.name().to_owned(),
         label: variant.label.clone(),
@@ -136,21 +163,27 @@ fn unused_names(entry: &Entry, kernels: &[Compiled]) -> Problems {
     problems
 }
 
+/// Stack of a compiling thread: linker and naga recurse over the syntax tree, unoptimised in a build script.
+const STACK_BYTES: usize = 64 << 20;
+
 /// Maps `work` over `jobs` on all cores, keeping the order.
-fn in_parallel<J: Sync, R: Send>(jobs: &[J], work: impl Fn(&J) -> R + Sync) -> Vec<R> {
+fn in_parallel<J: Sync, R: Send>(jobs: &[J], work: impl Fn(&J) -> R + Sync) -> Result<Vec<R>, Problems> {
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
     let share = jobs.len().div_ceil(threads).max(1);
+    let failed = |what: &str| vec![Problem(format!("a compiling thread {what}"))];
     std::thread::scope(|scope| {
-        let handles: Vec<_> = jobs
-            .chunks(share)
-            .map(|chunk| scope.spawn(|| chunk.iter().map(&work).collect::<Vec<R>>()))
-            .collect();
-        handles
-            .into_iter()
-            .flat_map(|handle| match handle.join() {
-                Ok(results) => results,
-                Err(panic) => std::panic::resume_unwind(panic),
-            })
-            .collect()
+        let mut handles = Vec::new();
+        for chunk in jobs.chunks(share) {
+            let handle = std::thread::Builder::new()
+                .stack_size(STACK_BYTES)
+                .spawn_scoped(scope, || chunk.iter().map(&work).collect::<Vec<R>>())
+                .map_err(|e| failed(&format!("did not start: {e}")))?;
+            handles.push(handle);
+        }
+        let mut results = Vec::with_capacity(jobs.len());
+        for handle in handles {
+            results.extend(handle.join().map_err(|_| failed("panicked"))?);
+        }
+        Ok(results)
     })
 }
