@@ -1,0 +1,106 @@
+//! `redraft chat`: a conversation in the terminal.
+
+use std::io::{IsTerminal, stdin, stdout};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use pollster::block_on;
+use redraft::{CancelToken, Engine, GenerateOptions, Message};
+
+use super::generate::summary;
+use crate::args::{EngineArgs, SamplingArgs};
+use crate::chat::{Answer, Answerer, Conversation, Lines, PlainLines, Repl, Settings, TerminalLines};
+use crate::error::CliError;
+use crate::model::cache;
+use crate::{interrupt, loading, output};
+
+/// Flags of `chat`.
+#[derive(Debug, Args)]
+pub(crate) struct ChatArgs {
+    /// System message
+    #[arg(short, long, value_name = "TEXT")]
+    pub(crate) system: Option<String>,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+}
+
+pub(crate) fn run(args: &ChatArgs) -> Result<(), CliError> {
+    let mut loaded = loading::load(&args.engine, false)?;
+    if loaded.engine.template().is_none() {
+        return Err(CliError::Chat(
+            "this model has no chat template, so it cannot chat; `redraft generate --raw` continues text"
+                .into(),
+        ));
+    }
+    let interactive = stdin().is_terminal() && stdout().is_terminal();
+    let mut lines: Box<dyn Lines> = if interactive {
+        output::note(format_args!(
+            "{} ({}), {} tokens of context. /help lists the commands, Ctrl-D leaves.",
+            loaded.engine.adapter().name,
+            loaded.engine.adapter().backend,
+            loaded.engine.context()
+        ));
+        let history = cache::root().map(|root| root.join("chat_history"));
+        Box::new(TerminalLines::new(history, output::colour(&stdout()))?)
+    } else {
+        Box::new(PlainLines(stdin().lock()))
+    };
+    let terminal = stdout().is_terminal();
+    Repl {
+        lines: lines.as_mut(),
+        answerer: &mut EngineAnswerer(&mut loaded.engine),
+        conversation: Conversation::new(args.system.as_deref()),
+        settings: Settings::new(&args.sampling, fresh_seed()),
+        show: &mut |text| output::emit(&output::printable(text, terminal)),
+        interactive,
+        summary: None,
+    }
+    .run()
+}
+
+/// A seed that differs from run to run. Nothing secret hangs on it.
+fn fresh_seed() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.as_secs().wrapping_mul(1_000_000_007).wrapping_add(now.subsec_nanos().into())
+}
+
+struct EngineAnswerer<'a>(&'a mut Engine);
+
+impl Answerer for EngineAnswerer<'_> {
+    fn tokens(&self, messages: &[Message]) -> Result<u32, CliError> {
+        Ok(u32::try_from(self.0.encode_chat(messages)?.len()).unwrap_or(u32::MAX))
+    }
+
+    fn context(&self) -> u32 {
+        self.0.context()
+    }
+
+    fn answer(
+        &mut self,
+        messages: &[Message],
+        settings: &Settings,
+        show: &mut dyn FnMut(&str) -> Result<(), CliError>,
+    ) -> Result<Answer, CliError> {
+        let ids = self.0.encode_chat(messages)?;
+        let options = GenerateOptions {
+            max_tokens: settings.max_tokens,
+            sampling: settings.sampling.clone(),
+            stop: settings.stop.clone(),
+            cancel: CancelToken::default(),
+            ignore_eos: settings.ignore_eos,
+            ..GenerateOptions::default()
+        };
+        let _guard = interrupt::Guard::new(options.cancel.clone());
+        let mut stream = self.0.generate(&ids, options)?;
+        while let Some(step) = block_on(stream.next())? {
+            if !step.text.is_empty() {
+                show(&step.text)?;
+            }
+        }
+        let generation = stream.finish();
+        let summary = summary(&generation);
+        Ok(Answer { text: generation.text, stop: generation.stop_reason, summary })
+    }
+}

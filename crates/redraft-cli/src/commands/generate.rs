@@ -1,0 +1,244 @@
+//! `redraft generate`: one prompt, one answer.
+
+use std::io::{IsTerminal, stdin};
+
+use clap::Args;
+use pollster::block_on;
+use redraft::{
+    CancelToken, Engine, GenerateOptions, Generation, Message, SamplingParams, Step, StopReason, TokenId,
+};
+use serde::Serialize;
+
+use crate::args::{EngineArgs, Ids, SamplingArgs};
+use crate::error::CliError;
+use crate::loading::{self, AdapterName};
+use crate::prompt::{self, message};
+use crate::{interrupt, output};
+
+/// Longest answer unless --max-tokens says otherwise.
+const MAX_TOKENS: u32 = 256;
+
+/// Flags of `generate`.
+#[derive(Debug, Args)]
+pub(crate) struct GenerateArgs {
+    /// The prompt; without any of PROMPT, --prompt, --messages and --ids it is read from standard input
+    #[arg(value_name = "PROMPT", conflicts_with_all = ["prompt", "messages", "ids"])]
+    pub(crate) text: Option<String>,
+    /// The prompt
+    #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true, conflicts_with_all = ["messages", "ids"])]
+    pub(crate) prompt: Option<String>,
+    /// A conversation: JSON list of {"role", "content"}; - is standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["ids", "raw", "system"])]
+    pub(crate) messages: Option<String>,
+    /// Token ids to continue, as in 1,2,3: no template and no tokenizer
+    #[arg(long, value_name = "IDS", allow_hyphen_values = true, conflicts_with = "system")]
+    pub(crate) ids: Option<Ids>,
+    /// Continue the text as it is: no chat template
+    #[arg(long, conflicts_with = "system")]
+    pub(crate) raw: bool,
+    /// System message
+    #[arg(short, long, value_name = "TEXT")]
+    pub(crate) system: Option<String>,
+    /// Print one JSON object instead of the text
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// With --json: log-probabilities of each token and of the N likeliest
+    #[arg(long, value_name = "N", requires = "json", value_parser = clap::value_parser!(u8).range(0..=20))]
+    pub(crate) logprobs: Option<u8>,
+    /// Report the time of each kernel on standard error
+    #[arg(long)]
+    pub(crate) profile: bool,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+}
+
+/// What to continue.
+enum Prompt {
+    Ids(Vec<u32>),
+    Raw(String),
+    Chat(Vec<Message>),
+}
+
+/// The object that --json prints. Its shape is a contract with other tools.
+#[derive(Serialize)]
+struct Report<'a> {
+    text: &'a str,
+    prompt_ids: Vec<u32>,
+    ids: Vec<u32>,
+    stop_reason: &'static str,
+    timings: TimingsReport,
+    adapter: AdapterName,
+    /// Always null so far: this version decodes plainly.
+    speculation: Option<()>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logprobs: Option<Vec<TokenReport>>,
+}
+
+#[derive(Serialize)]
+struct TimingsReport {
+    load_s: f64,
+    prefill_s: f64,
+    decode_s: f64,
+    prefill_tokens_per_s: f64,
+    decode_tokens_per_s: f64,
+}
+
+#[derive(Serialize)]
+struct TokenReport {
+    id: u32,
+    text: String,
+    logprob: f32,
+    top: Vec<TopReport>,
+}
+
+#[derive(Serialize)]
+struct TopReport {
+    id: u32,
+    logprob: f32,
+}
+
+pub(crate) fn run(args: &GenerateArgs) -> Result<(), CliError> {
+    // The prompt comes first: a bad file should not cost the loading of a model.
+    let prompt = prompt_of(args)?;
+    let mut loaded = loading::load(&args.engine, args.profile)?;
+    let ids = encode(&loaded.engine, prompt)?;
+    let cancel = CancelToken::default();
+    let (generation, steps) = {
+        let _guard = interrupt::Guard::new(cancel.clone());
+        generate(&mut loaded.engine, &ids, options(args, cancel), args)?
+    };
+    if args.json {
+        output::emit_json(&report(&generation, steps, &loaded, args.logprobs.is_some()))?;
+    } else if !generation.text.ends_with('\n') {
+        output::emit("\n")?;
+    }
+    if !args.json && std::io::stderr().is_terminal() {
+        output::note(summary(&generation));
+    }
+    if args.profile {
+        loading::report_profile(&mut loaded.engine);
+    }
+    match generation.stop_reason {
+        StopReason::Cancelled => Err(CliError::Interrupted),
+        _ => Ok(()),
+    }
+}
+
+fn prompt_of(args: &GenerateArgs) -> Result<Prompt, CliError> {
+    if let Some(Ids(ids)) = &args.ids {
+        return Ok(Prompt::Ids(ids.clone()));
+    }
+    if let Some(file) = &args.messages {
+        return Ok(Prompt::Chat(prompt::messages(file)?));
+    }
+    let text = match args.prompt.as_deref().or(args.text.as_deref()) {
+        Some(text) if text != "-" => text.to_owned(),
+        None if stdin().is_terminal() => {
+            return Err(CliError::Usage(
+                "no prompt: give PROMPT, --prompt, --messages or --ids, or pipe text into standard input"
+                    .into(),
+            ));
+        }
+        _ => prompt::from_stdin()?,
+    };
+    if args.raw {
+        return Ok(Prompt::Raw(text));
+    }
+    let system = args.system.iter().map(|text| message("system", text));
+    Ok(Prompt::Chat(system.chain([message("user", text)]).collect()))
+}
+
+fn encode(engine: &Engine, prompt: Prompt) -> Result<Vec<TokenId>, CliError> {
+    match prompt {
+        Prompt::Ids(ids) => Ok(ids.into_iter().map(TokenId).collect()),
+        Prompt::Raw(text) => Ok(engine.encode(&text)?),
+        Prompt::Chat(_) if engine.template().is_none() => Err(CliError::Chat(
+            "this model has no chat template; add --raw to continue the prompt as plain text".into(),
+        )),
+        Prompt::Chat(messages) => Ok(engine.encode_chat(&messages)?),
+    }
+}
+
+fn options(args: &GenerateArgs, cancel: CancelToken) -> GenerateOptions {
+    GenerateOptions {
+        max_tokens: args.sampling.max_tokens.unwrap_or(MAX_TOKENS),
+        sampling: args.sampling.params(SamplingParams::default()),
+        stop: args.sampling.stop.clone(),
+        log_probs: args.logprobs,
+        cancel,
+        ignore_eos: args.sampling.ignore_eos,
+    }
+}
+
+/// Runs to the end; without --json the text is printed as it comes.
+fn generate(
+    engine: &mut Engine,
+    ids: &[TokenId],
+    options: GenerateOptions,
+    args: &GenerateArgs,
+) -> Result<(Generation, Vec<Step>), CliError> {
+    let terminal = std::io::stdout().is_terminal();
+    let mut stream = engine.generate(ids, options)?;
+    let mut steps = Vec::new();
+    while let Some(step) = block_on(stream.next())? {
+        if !args.json && !step.text.is_empty() {
+            output::emit(&output::printable(&step.text, terminal))?;
+        }
+        if args.logprobs.is_some() {
+            steps.push(step);
+        }
+    }
+    Ok((stream.finish(), steps))
+}
+
+fn report<'a>(
+    generation: &'a Generation,
+    steps: Vec<Step>,
+    loaded: &loading::Loaded,
+    logprobs: bool,
+) -> Report<'a> {
+    let timings = &generation.timings;
+    Report {
+        text: &generation.text,
+        prompt_ids: generation.prompt_ids.iter().map(|id| id.0).collect(),
+        ids: generation.ids.iter().map(|id| id.0).collect(),
+        stop_reason: generation.stop_reason.as_str(),
+        timings: TimingsReport {
+            load_s: loaded.seconds,
+            prefill_s: timings.prefill_s,
+            decode_s: timings.decode_s,
+            prefill_tokens_per_s: rate(timings.prefill_tokens, timings.prefill_s),
+            decode_tokens_per_s: rate(timings.decode_tokens, timings.decode_s),
+        },
+        adapter: loaded.engine.adapter().into(),
+        speculation: None,
+        logprobs: logprobs.then(|| steps.into_iter().filter_map(token_report).collect()),
+    }
+}
+
+fn token_report(step: Step) -> Option<TokenReport> {
+    let log_probs = step.log_probs?;
+    let top = log_probs.top.iter().map(|&(id, logprob)| TopReport { id: id.0, logprob }).collect();
+    Some(TokenReport { id: step.id.0, text: step.text, logprob: log_probs.chosen, top })
+}
+
+/// Tokens per second; 0 when nothing was measured, so that JSON has a number.
+pub(crate) fn rate(tokens: u32, seconds: f64) -> f64 {
+    if tokens > 0 && seconds > 0.0 { f64::from(tokens) / seconds } else { 0.0 }
+}
+
+/// One line about an answer.
+pub(crate) fn summary(generation: &Generation) -> String {
+    let timings = &generation.timings;
+    format!(
+        "[{} tokens at {:.1}/s; prompt {} tokens at {:.1}/s, {} reused; stopped: {}]",
+        generation.ids.len(),
+        rate(timings.decode_tokens, timings.decode_s),
+        timings.prefill_tokens,
+        rate(timings.prefill_tokens, timings.prefill_s),
+        generation.reused_tokens,
+        generation.stop_reason.as_str()
+    )
+}

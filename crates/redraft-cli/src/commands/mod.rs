@@ -1,0 +1,8 @@
+//! One module a command: its flags and its `run`.
+
+pub(crate) mod bench;
+pub(crate) mod chat;
+pub(crate) mod devices;
+pub(crate) mod generate;
+pub(crate) mod inspect;
+pub(crate) mod pull;

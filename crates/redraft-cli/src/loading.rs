@@ -1,0 +1,127 @@
+//! From flags to a loaded engine, with bars for the weights and the kernels.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use indicatif::ProgressBar;
+use pollster::block_on;
+use redraft::{AdapterReport, Engine, FileSource, Phase, Progress};
+use serde::Serialize;
+
+use crate::args::EngineArgs;
+use crate::error::CliError;
+use crate::model::{self, cache};
+use crate::{output, progress};
+
+/// An engine and what loading it took.
+pub(crate) struct Loaded {
+    pub(crate) engine: Engine,
+    /// Seconds from opening the file to the last kernel, without download and verification.
+    pub(crate) seconds: f64,
+}
+
+/// The adapter as JSON names it.
+#[derive(Debug, Serialize)]
+pub(crate) struct AdapterName {
+    pub(crate) name: String,
+    pub(crate) backend: String,
+}
+
+impl From<&AdapterReport> for AdapterName {
+    fn from(report: &AdapterReport) -> Self {
+        Self { name: report.name.clone(), backend: report.backend.to_string() }
+    }
+}
+
+/// Finds the model and loads it.
+pub(crate) fn load(args: &EngineArgs, profile: bool) -> Result<Loaded, CliError> {
+    let path = model::resolve(&args.model)?;
+    let started = Instant::now();
+    let source = FileSource::open(&path)?;
+    let cache = pipeline_cache_file(args);
+    let mut options = args.options(profile);
+    options.pipeline_cache = cache.as_ref().and_then(|file| fs::read(file).ok());
+    let mut bars = Bars::default();
+    let engine = block_on(Engine::load(&source, options, |progress| bars.update(&progress)));
+    bars.clear();
+    let engine = engine?;
+    let seconds = started.elapsed().as_secs_f64();
+    if let (Some(file), Some(bytes)) = (cache, engine.pipeline_cache()) {
+        // Only speed is lost if this fails.
+        if let Err(error) = store(&file, &bytes) {
+            log::warn!("cannot keep compiled kernels in {}: {error}", file.display());
+        }
+    }
+    log::info!("loaded {} on {} in {seconds:.1} s", path.display(), engine.adapter().name);
+    Ok(Loaded { engine, seconds })
+}
+
+/// Where compiled kernels are kept between runs: one file for each choice of adapter.
+fn pipeline_cache_file(args: &EngineArgs) -> Option<PathBuf> {
+    let choice: String = format!("{:?}", args.adapter).chars().filter(char::is_ascii_alphanumeric).collect();
+    let tier = if args.strict { "-strict" } else { "" };
+    Some(cache::root()?.join("kernels").join(format!("{choice}{tier}.bin")))
+}
+
+/// Writes a file so that a reader sees the old or the new content, never half.
+fn store(file: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
+    if let Some(folder) = file.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let new = cache::beside(file, &format!(".{}", std::process::id()));
+    fs::write(&new, bytes)?;
+    fs::rename(&new, file)
+}
+
+/// The bar of the phase that loading is in.
+#[derive(Default)]
+struct Bars {
+    weights: Option<ProgressBar>,
+    kernels: Option<ProgressBar>,
+}
+
+impl Bars {
+    fn update(&mut self, progress: &Progress) {
+        let bar = match progress.phase {
+            Phase::Weights => {
+                self.weights.get_or_insert_with(|| progress::bytes("loading weights", progress.total))
+            }
+            Phase::Kernels => {
+                if let Some(weights) = &self.weights {
+                    weights.finish_and_clear();
+                }
+                self.kernels.get_or_insert_with(|| progress::items("compiling kernels", progress.total))
+            }
+        };
+        bar.set_length(progress.total);
+        bar.set_position(progress.done);
+    }
+
+    fn clear(&self) {
+        for bar in [&self.weights, &self.kernels].into_iter().flatten() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Prints the time of each kernel, longest first, to standard error.
+pub(crate) fn report_profile(engine: &mut Engine) {
+    let Some(mut kernels) = block_on(engine.profile_report()) else {
+        output::warning("this adapter has no timestamps; there is no profile");
+        return;
+    };
+    kernels.sort_by(|a, b| b.total_us.total_cmp(&a.total_us));
+    let total: f64 = kernels.iter().map(|k| k.total_us).sum();
+    output::note(format_args!("{:<40} {:>8} {:>12} {:>6}", "kernel", "calls", "total ms", "%"));
+    for kernel in &kernels {
+        let share = if total > 0.0 { 100.0 * kernel.total_us / total } else { 0.0 };
+        output::note(format_args!(
+            "{:<40} {:>8} {:>12.3} {:>6.1}",
+            kernel.label,
+            kernel.calls,
+            kernel.total_us / 1e3,
+            share
+        ));
+    }
+}

@@ -1,0 +1,110 @@
+//! The command line: what is accepted, what is refused, and with which status.
+
+use crate::{expect, redraft, text};
+
+/// Arguments, and words of the complaint.
+const WRONG: &[(&[&str], &[&str])] = &[
+    (&["frobnicate"], &["frobnicate"]),
+    (&["generate", "--ids", "1,x"], &["'x'", "token id"]),
+    (&["generate", "--ids", ""], &["token id"]),
+    (&["generate", "--ids", "1,,2"], &["token id"]),
+    (&["generate", "--ids", "-1"], &["token id"]),
+    (&["generate", "--ids", "4294967296"], &["token id"]),
+    (&["generate", "--ids", "1", "--prompt", "x"], &["--ids", "--prompt"]),
+    (&["generate", "--ids", "1", "--system", "x"], &["--ids", "--system"]),
+    (&["generate", "--messages", "f", "--prompt", "x"], &["--messages", "--prompt"]),
+    (&["generate", "--messages", "f", "--raw"], &["--messages", "--raw"]),
+    (&["generate", "x", "--prompt", "y"], &["--prompt"]),
+    (&["generate", "x", "--raw", "--system", "y"], &["--raw", "--system"]),
+    (&["generate", "x", "y"], &["'y'"]),
+    (&["generate", "x", "--temperature", "-1"], &["--temperature", "at least 0"]),
+    (&["generate", "x", "--temperature", "NaN"], &["--temperature", "finite"]),
+    (&["generate", "x", "--temperature", "hot"], &["--temperature", "number"]),
+    (&["generate", "x", "--top-p", "1.5"], &["--top-p", "0 to 1"]),
+    (&["generate", "x", "--min-p", "inf"], &["--min-p", "finite"]),
+    (&["generate", "x", "--top-k", "-5"], &["-5"]),
+    (&["generate", "x", "--repetition-penalty", "0"], &["--repetition-penalty", "above 0"]),
+    (&["generate", "x", "--logit-bias", "5"], &["--logit-bias", "ID=VALUE"]),
+    (&["generate", "x", "--logit-bias", "a=1"], &["--logit-bias", "token id"]),
+    (&["generate", "x", "--logit-bias", "1=NaN"], &["--logit-bias", "finite"]),
+    (&["generate", "x", "--stop", ""], &["--stop"]),
+    (&["generate", "x", "--max-tokens", "0"], &["--max-tokens"]),
+    (&["generate", "x", "--max-tokens", "99999999999"], &["--max-tokens"]),
+    (&["generate", "x", "--context", "0"], &["--context"]),
+    (&["generate", "x", "--kv", "q4"], &["--kv", "f16"]),
+    (&["generate", "x", "--seed", "-1"], &["-1"]),
+    (&["generate", "x", "--speculate", "eagle"], &["--speculate", "'off'"]),
+    (&["generate", "x", "--logprobs", "3"], &["--json"]),
+    (&["generate", "x", "--json", "--logprobs", "99"], &["--logprobs"]),
+    (&["generate", "x", "--model", ""], &["--model", "smollm2-135m"]),
+    (&["generate", "x", "--model", "hf:owner/repo"], &["hf:owner/repo"]),
+    (&["pull", "hf:owner/../../x.gguf"], &["plain name"]),
+    (&["pull"], &["MODEL"]),
+    (&["inspect"], &["FILE"]),
+    (&["bench", "--repeat", "0"], &["--repeat"]),
+    (&["bench", "--tokens", "x"], &["--tokens"]),
+    (&["devices", "extra"], &["extra"]),
+    (&["chat", "--json"], &["--json"]),
+];
+
+#[test]
+fn wrong_usage_exits_with_2_and_names_the_argument() {
+    let home = tempfile::tempdir().unwrap();
+    for (arguments, words) in WRONG {
+        expect(&redraft(home.path(), arguments).output().unwrap(), 2, words);
+    }
+    assert!(WRONG.len() >= 40);
+}
+
+#[test]
+fn help_and_version_go_to_standard_output() {
+    let home = tempfile::tempdir().unwrap();
+    for arguments in [
+        &["--help"][..],
+        &["--version"],
+        &["generate", "--help"],
+        &["chat", "-h"],
+        &["bench", "--help"],
+        &["devices", "--help"],
+        &["inspect", "--help"],
+        &["pull", "--help"],
+    ] {
+        let output = redraft(home.path(), arguments).output().unwrap();
+        expect(&output, 0, &[]);
+        assert!(!output.stdout.is_empty());
+        assert!(!text(&output.stdout).contains('\x1b'), "colour in a pipe");
+    }
+}
+
+#[test]
+fn a_model_that_is_nowhere_exits_with_1_and_lists_the_names() {
+    let home = tempfile::tempdir().unwrap();
+    for arguments in [
+        &["generate", "x", "--model", "smolm"][..],
+        &["chat", "--model", "./absent.gguf"],
+        &["bench", "--model", "absent"],
+        &["inspect", "absent.gguf"],
+        &["pull", "absent"],
+    ] {
+        expect(
+            &redraft(home.path(), arguments).output().unwrap(),
+            1,
+            &["no file", "smollm2-135m", "hf:owner/repo"],
+        );
+    }
+    let folder = home.path().display().to_string();
+    expect(&redraft(home.path(), &["inspect", &folder]).output().unwrap(), 1, &["not a file"]);
+}
+
+/// `redraft … | head -0`: the reader is gone, which is nobody's error.
+#[cfg(unix)]
+#[test]
+fn a_closed_pipe_is_a_quiet_end() {
+    let home = tempfile::tempdir().unwrap();
+    let model = crate::inspect::tiny(home.path());
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = redraft(home.path(), &["inspect", &model]).stdout(writer).output().unwrap();
+    expect(&output, 0, &[]);
+    assert_eq!(text(&output.stderr), "");
+}
