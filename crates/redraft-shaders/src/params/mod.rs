@@ -2,3 +2,12 @@
 //!
 //! The build asserts size, member offsets and member types of every struct that `shaders/kernels.toml` names against
 //! naga's layout of the WGSL side: a member that is missing, renamed, moved or of another type does not compile.
+
+mod forward;
+mod sampling;
+
+pub use forward::{
+    AttentionParams, CaptureParams, EmbedParams, GateUpParams, MatmulParams, QkvRopeParams, RmsNormParams,
+    Step,
+};
+pub use sampling::SampleParams;

@@ -1,0 +1,252 @@
+//! Opening a device and allocating on it.
+
+use crate::adapter::{AdapterChoice, AdapterReport, choose};
+use crate::profile::Profile;
+use crate::{Buffer, BufferUse, GpuError, Slice, unchecked};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+
+/// How to open a device.
+#[derive(Debug, Clone, Default)]
+pub struct GpuOptions {
+    /// Only what WebGPU has: no subgroups. A native run then takes the kernels that a browser takes.
+    pub strict: bool,
+    /// Compile kernels with bounds checks and loop guards: slower, for tests.
+    pub checked: bool,
+    /// Time every dispatch, where the adapter has timestamps.
+    pub profile: bool,
+    /// What [`Gpu::pipeline_cache`] gave in an earlier run.
+    pub pipeline_cache: Option<Vec<u8>>,
+}
+
+/// What decides which kernel variants an adapter runs. A property of the adapter, never of timing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capabilities {
+    /// The adapter computes on the CPU, where workgroup memory and barriers are slow.
+    pub cpu: bool,
+    /// Least number of lanes of a subgroup, if subgroups can be used.
+    pub subgroup: Option<u32>,
+}
+
+/// An open device.
+#[derive(Debug)]
+pub struct Gpu {
+    pub(crate) device: wgpu::Device,
+    pub(crate) queue: wgpu::Queue,
+    pub(crate) options: GpuOptions,
+    pub(crate) pipelines: RefCell<HashMap<&'static str, Rc<crate::Pipeline>>>,
+    pub(crate) cache: Option<wgpu::PipelineCache>,
+    pub(crate) profile: Option<RefCell<Profile>>,
+    report: AdapterReport,
+    limits: wgpu::Limits,
+    fault: Arc<Mutex<Option<GpuError>>>,
+}
+
+impl Gpu {
+    /// Opens the chosen adapter with all of its limits.
+    ///
+    /// # Errors
+    /// [`GpuError::NoAdapter`], [`GpuError::Unusable`], [`GpuError::Open`].
+    pub async fn open(choice: &AdapterChoice, options: &GpuOptions) -> Result<Self, GpuError> {
+        let (adapter, report) = choose(choice, options.strict).await?;
+        let wanted =
+            wgpu::Features::SUBGROUP | wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::PIPELINE_CACHE;
+        let limits = adapter.limits();
+        let descriptor = wgpu::DeviceDescriptor {
+            label: Some("redraft"),
+            required_features: adapter.features() & wanted,
+            required_limits: limits.clone(),
+            ..Default::default()
+        };
+        let (device, queue) = adapter.request_device(&descriptor).await.map_err(|error| GpuError::Open {
+            adapter: report.name.clone(),
+            message: error.to_string(),
+        })?;
+        let fault = Arc::new(Mutex::new(None));
+        watch(&device, &fault);
+        let features = device.features();
+        let cache = features
+            .contains(wgpu::Features::PIPELINE_CACHE)
+            .then(|| unchecked::pipeline_cache(&device, options.pipeline_cache.as_deref()));
+        let profile = (options.profile && features.contains(wgpu::Features::TIMESTAMP_QUERY))
+            .then(|| RefCell::new(Profile::new(&device, &queue)));
+        Ok(Self {
+            device,
+            queue,
+            options: options.clone(),
+            pipelines: RefCell::default(),
+            cache,
+            profile,
+            report,
+            limits,
+            fault,
+        })
+    }
+
+    /// The adapter.
+    #[must_use]
+    pub fn report(&self) -> &AdapterReport {
+        &self.report
+    }
+
+    /// What decides the kernel variants.
+    #[must_use]
+    pub fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            cpu: self.report.device_type == "cpu",
+            subgroup: self.report.features.subgroups.map(|(least, _)| least),
+        }
+    }
+
+    /// Largest storage binding, in bytes.
+    #[must_use]
+    pub fn max_binding(&self) -> u64 {
+        self.limits.max_storage_buffer_binding_size.min(self.limits.max_buffer_size)
+    }
+
+    /// Largest number of workgroups in one dimension.
+    #[must_use]
+    pub fn max_groups(&self) -> u32 {
+        self.limits.max_compute_workgroups_per_dimension
+    }
+
+    /// A buffer of at least `bytes` bytes (rounded up to 16), zero at first.
+    ///
+    /// # Errors
+    /// [`GpuError::TooLarge`], [`GpuError::OutOfMemory`]; the buffer is then not allocated.
+    pub async fn buffer(&self, label: &str, bytes: u64, purpose: BufferUse) -> Result<Buffer, GpuError> {
+        let usage = match purpose {
+            BufferUse::Storage => wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC,
+            BufferUse::Uniform => wgpu::BufferUsages::UNIFORM,
+        };
+        let inner = self.allocate(label, bytes, usage | wgpu::BufferUsages::COPY_DST).await?;
+        Ok(Buffer { inner, label: label.into() })
+    }
+
+    pub(crate) async fn allocate(
+        &self,
+        label: &str,
+        bytes: u64,
+        usage: wgpu::BufferUsages,
+    ) -> Result<wgpu::Buffer, GpuError> {
+        let size = bytes.max(16).next_multiple_of(16);
+        let limit = if usage.contains(wgpu::BufferUsages::UNIFORM) {
+            self.limits.max_uniform_buffer_binding_size
+        } else if usage.contains(wgpu::BufferUsages::STORAGE) {
+            self.max_binding()
+        } else {
+            self.limits.max_buffer_size
+        };
+        if size > limit {
+            return Err(GpuError::TooLarge { label: label.to_owned(), bytes: size, limit });
+        }
+        let invalid = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
+        let memory = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
+        let buffer = self.device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some(label),
+            size,
+            usage,
+            mapped_at_creation: false,
+        });
+        let memory = memory.pop();
+        let invalid = invalid.pop();
+        if memory.await.is_some() {
+            return Err(GpuError::OutOfMemory { label: label.to_owned(), bytes: size });
+        }
+        if let Some(error) = invalid.await {
+            return Err(GpuError::Device { message: error.to_string() });
+        }
+        Ok(buffer)
+    }
+
+    /// A uniform buffer that holds `contents`.
+    ///
+    /// # Errors
+    /// As [`Gpu::buffer`].
+    pub async fn uniform<T: bytemuck::Pod>(&self, label: &str, contents: &T) -> Result<Buffer, GpuError> {
+        let bytes = bytemuck::bytes_of(contents);
+        let buffer = self.buffer(label, bytes.len() as u64, BufferUse::Uniform).await?;
+        self.write(buffer.whole(), bytes);
+        Ok(buffer)
+    }
+
+    /// A storage buffer that holds `contents`.
+    ///
+    /// # Errors
+    /// As [`Gpu::buffer`].
+    pub async fn storage<T: bytemuck::Pod>(&self, label: &str, contents: &[T]) -> Result<Buffer, GpuError> {
+        let bytes: &[u8] = bytemuck::cast_slice(contents);
+        let buffer = self.buffer(label, bytes.len() as u64, BufferUse::Storage).await?;
+        self.write(buffer.whole(), bytes);
+        Ok(buffer)
+    }
+
+    /// Writes `bytes`, a multiple of four of them, to the beginning of `slice`, before whatever is submitted next.
+    pub fn write(&self, slice: Slice<'_>, bytes: &[u8]) {
+        self.queue.write_buffer(&slice.buffer.inner, slice.offset, bytes);
+    }
+
+    /// Sends pending writes to the device, so that the staging memory of a long upload does not pile up.
+    ///
+    /// # Errors
+    /// [`GpuError::DeviceLost`], [`GpuError::Device`].
+    pub fn flush(&self) -> Result<(), GpuError> {
+        self.queue.submit([]);
+        self.device
+            .poll(wgpu::PollType::wait_indefinitely())
+            .map_err(|error| GpuError::Device { message: error.to_string() })?;
+        self.healthy()
+    }
+
+    /// The first fault that the device reported, as an error.
+    ///
+    /// # Errors
+    /// [`GpuError::DeviceLost`], [`GpuError::Device`], [`GpuError::OutOfMemory`].
+    pub fn healthy(&self) -> Result<(), GpuError> {
+        match self.fault.lock() {
+            Ok(fault) => fault.clone().map_or(Ok(()), Err),
+            Err(_) => Err(GpuError::Device { message: "a callback of the driver panicked".to_owned() }),
+        }
+    }
+
+    /// Compiled pipelines, to be given to [`GpuOptions::pipeline_cache`] in a later run; `None` where the backend
+    /// has no such cache.
+    #[must_use]
+    pub fn pipeline_cache(&self) -> Option<Vec<u8>> {
+        self.cache.as_ref().and_then(wgpu::PipelineCache::get_data)
+    }
+
+    /// Gives the device up, as a driver reset would; for tests of the recovery.
+    pub fn destroy(&self) {
+        self.device.destroy();
+    }
+}
+
+/// Remembers the first fault; later calls return it as an error instead of panicking inside wgpu.
+fn watch(device: &wgpu::Device, fault: &Arc<Mutex<Option<GpuError>>>) {
+    let keep = |fault: &Arc<Mutex<Option<GpuError>>>, error: GpuError| {
+        log::error!("{error}");
+        if let Ok(mut fault) = fault.lock() {
+            // A lost device also makes every later call invalid: that it was lost is the news.
+            if fault.is_none() || matches!(error, GpuError::DeviceLost { .. }) {
+                *fault = Some(error);
+            }
+        }
+    };
+    let lost = Arc::clone(fault);
+    device.set_device_lost_callback(move |reason, message| {
+        keep(&lost, GpuError::DeviceLost { reason: format!("{reason:?}: {message}") });
+    });
+    let uncaptured = Arc::clone(fault);
+    device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
+        let error = match error {
+            wgpu::Error::OutOfMemory { .. } => {
+                GpuError::OutOfMemory { label: "a command".to_owned(), bytes: 0 }
+            }
+            other => GpuError::Device { message: other.to_string() },
+        };
+        keep(&uncaptured, error);
+    }));
+}

@@ -1,0 +1,123 @@
+//! Recording prebuilt dispatches and submitting them.
+
+use crate::{Gpu, GpuError, Pipeline, Readback, Slice};
+use std::rc::Rc;
+
+/// A kernel with its buffers bound: what a step is made of. Built at load time, recorded any number of times.
+#[derive(Debug)]
+pub struct Dispatch {
+    pub(crate) pipeline: Rc<Pipeline>,
+    pub(crate) bind_group: wgpu::BindGroup,
+}
+
+impl Dispatch {
+    /// Label of the kernel variant.
+    #[must_use]
+    pub fn label(&self) -> &'static str {
+        self.pipeline.kernel.label
+    }
+}
+
+/// One compute pass being recorded.
+#[derive(Debug)]
+pub struct Pass<'a> {
+    gpu: &'a Gpu,
+    mode: Mode<'a>,
+    dispatches: u32,
+}
+
+#[derive(Debug)]
+enum Mode<'a> {
+    /// All dispatches in one pass.
+    One(wgpu::ComputePass<'a>),
+    /// A pass for each dispatch, because timestamps are taken at pass boundaries.
+    Timed(&'a mut wgpu::CommandEncoder),
+}
+
+impl Pass<'_> {
+    /// Records `dispatch` over `groups` workgroups in x, y and z. A dispatch of nothing is left out.
+    ///
+    /// # Errors
+    /// [`GpuError::Binding`] if a dimension exceeds the adapter's limit.
+    pub fn run(&mut self, dispatch: &Dispatch, groups: [u32; 3]) -> Result<(), GpuError> {
+        let limit = self.gpu.max_groups();
+        if let Some(count) = groups.iter().find(|count| **count > limit) {
+            return Err(GpuError::Binding {
+                label: dispatch.label().to_owned(),
+                message: format!("{count} workgroups in one dimension, the adapter allows {limit}"),
+            });
+        }
+        if groups.contains(&0) {
+            return Ok(());
+        }
+        self.dispatches += 1;
+        let record = |pass: &mut wgpu::ComputePass<'_>| {
+            pass.set_pipeline(&dispatch.pipeline.inner);
+            pass.set_bind_group(0, &dispatch.bind_group, &[]);
+            pass.dispatch_workgroups(groups[0], groups[1], groups[2]);
+        };
+        match &mut self.mode {
+            Mode::One(pass) => record(pass),
+            Mode::Timed(encoder) => {
+                let profile = self.gpu.profile.as_ref().map(|profile| profile.borrow_mut());
+                let writes = profile.and_then(|mut profile| profile.begin(dispatch.label()));
+                let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
+                    label: Some(dispatch.label()),
+                    timestamp_writes: writes.as_ref().map(|(set, index)| wgpu::ComputePassTimestampWrites {
+                        query_set: set,
+                        beginning_of_pass_write_index: Some(*index),
+                        end_of_pass_write_index: Some(*index + 1),
+                    }),
+                });
+                record(&mut pass);
+            }
+        }
+        Ok(())
+    }
+
+    /// Number of dispatches recorded so far.
+    #[must_use]
+    pub fn dispatches(&self) -> u32 {
+        self.dispatches
+    }
+}
+
+impl Gpu {
+    /// Records one compute pass through `record`, copies each slice to the beginning of its readback buffer, and
+    /// submits. Returns the number of dispatches.
+    ///
+    /// # Errors
+    /// Those of `record` (nothing is submitted then), [`GpuError::DeviceLost`], [`GpuError::Device`].
+    pub fn submit<E: From<GpuError>>(
+        &self,
+        record: impl FnOnce(&mut Pass<'_>) -> Result<(), E>,
+        copies: &[(Slice<'_>, &Readback)],
+    ) -> Result<u32, E> {
+        self.healthy()?;
+        let mut encoder =
+            self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some("step") });
+        let mode = if self.profile.is_some() {
+            Mode::Timed(&mut encoder)
+        } else {
+            let descriptor = wgpu::ComputePassDescriptor { label: Some("step"), timestamp_writes: None };
+            Mode::One(encoder.begin_compute_pass(&descriptor))
+        };
+        let mut pass = Pass { gpu: self, mode, dispatches: 0 };
+        record(&mut pass)?;
+        let dispatches = pass.dispatches;
+        drop(pass);
+        for (slice, readback) in copies {
+            let bytes = slice.size.next_multiple_of(4);
+            encoder.copy_buffer_to_buffer(&slice.buffer.inner, slice.offset, readback.buffer(), 0, bytes);
+        }
+        if let Some(profile) = &self.profile {
+            profile.borrow().resolve(&mut encoder);
+        }
+        self.queue.submit([encoder.finish()]);
+        if let Some(profile) = &self.profile {
+            profile.borrow_mut().collect(&self.device)?;
+        }
+        self.healthy()?;
+        Ok(dispatches)
+    }
+}

@@ -1,0 +1,90 @@
+//! Bringing bytes back to the host.
+
+use crate::{Gpu, GpuError, Slice};
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
+
+/// A host-visible buffer that results are copied to; made once, used for every step.
+#[derive(Debug)]
+pub struct Readback {
+    inner: wgpu::Buffer,
+}
+
+#[derive(Default)]
+struct Mapped {
+    result: Option<Result<(), wgpu::BufferAsyncError>>,
+    waker: Option<Waker>,
+}
+
+impl Gpu {
+    /// A readback buffer of at least `bytes` bytes.
+    ///
+    /// # Errors
+    /// [`GpuError::OutOfMemory`], [`GpuError::TooLarge`].
+    pub async fn readback(&self, label: &str, bytes: u64) -> Result<Readback, GpuError> {
+        let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
+        Ok(Readback { inner: self.allocate(label, bytes, usage).await? })
+    }
+
+    /// Waits for everything submitted and returns the first `bytes` bytes that the last submission copied.
+    ///
+    /// # Errors
+    /// [`GpuError::DeviceLost`], [`GpuError::Device`].
+    pub async fn read(&self, readback: &Readback, bytes: u64) -> Result<Vec<u8>, GpuError> {
+        self.healthy()?;
+        let state = Arc::new(Mutex::new(Mapped::default()));
+        let shared = Arc::clone(&state);
+        readback.inner.slice(0..bytes.next_multiple_of(4)).map_async(wgpu::MapMode::Read, move |result| {
+            if let Ok(mut state) = shared.lock() {
+                state.result = Some(result);
+                if let Some(waker) = state.waker.take() {
+                    waker.wake();
+                }
+            }
+        });
+        // Natively this blocks until the device is done; in a browser it does nothing and the callback wakes us.
+        let polled = self.device.poll(wgpu::PollType::wait_indefinitely());
+        let result = poll_fn(|context| {
+            let Ok(mut state) = state.lock() else {
+                return Poll::Ready(Err(wgpu::BufferAsyncError));
+            };
+            match state.result.take() {
+                Some(result) => Poll::Ready(result),
+                None => {
+                    state.waker = Some(context.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await;
+        self.healthy()?;
+        if let Err(error) = polled {
+            return Err(GpuError::Device { message: error.to_string() });
+        }
+        let lost = |message: String| GpuError::DeviceLost { reason: message };
+        result.map_err(|error| lost(error.to_string()))?;
+        let view = readback.inner.get_mapped_range(0..bytes.next_multiple_of(4)).map_err(|e| lost(e.to_string()))?;
+        let mut data = view.to_vec();
+        drop(view);
+        readback.inner.unmap();
+        data.truncate(usize::try_from(bytes).unwrap_or(usize::MAX));
+        Ok(data)
+    }
+
+    /// One-off copy of a part of a buffer to the host; allocates, so not for the decode loop.
+    ///
+    /// # Errors
+    /// As [`Gpu::read`].
+    pub async fn fetch(&self, slice: Slice<'_>) -> Result<Vec<u8>, GpuError> {
+        let readback = self.readback("fetch", slice.size.next_multiple_of(4)).await?;
+        self.submit(|_| Ok(()), &[(slice, &readback)])?;
+        self.read(&readback, slice.size).await
+    }
+}
+
+impl Readback {
+    pub(crate) fn buffer(&self) -> &wgpu::Buffer {
+        &self.inner
+    }
+}

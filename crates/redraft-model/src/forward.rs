@@ -1,0 +1,326 @@
+//! The forward pass: buffers, prebuilt dispatches, and the order they run in.
+
+use crate::batch::batch;
+use crate::kernels::{TILES, tiles};
+use crate::{Batch, KvType, LogitRows, MemoryPlan, ModelError, Path};
+use redraft_gguf::ModelConfig;
+use redraft_gpu::{Buffer, Dispatch, Gpu, GpuError, Pass, Readback, Slice};
+use redraft_shaders::params::Step;
+use std::rc::Rc;
+
+/// Most rows of a batch: prefill chunks and verified trees.
+pub(crate) const MAX_ROWS: u32 = 64;
+
+/// Layers at whose input the residual stream is captured; `layers` itself means the stream after the last one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum CaptureLayers {
+    /// None.
+    #[default]
+    None,
+    /// The inputs of layers 2, L/2 and L − 3: what EAGLE-3 drafters read.
+    Drafter,
+    /// These, ascending.
+    At(Vec<u32>),
+}
+
+impl CaptureLayers {
+    pub(crate) fn resolve(&self, layers: u32) -> Result<Vec<u32>, ModelError> {
+        let list = match self {
+            Self::None => Vec::new(),
+            Self::Drafter => vec![2, layers / 2, layers.saturating_sub(3)],
+            Self::At(list) => list.clone(),
+        };
+        let ascending = list.windows(2).all(|pair| pair[0] < pair[1]);
+        match list.iter().find(|layer| **layer > layers || !ascending) {
+            Some(layer) => {
+                Err(batch("captured layer", u64::from(*layer), format!("ascending and at most {layers}")))
+            }
+            None => Ok(list),
+        }
+    }
+}
+
+/// A product in its four tile variants, for each part of its matrix.
+#[derive(Debug)]
+pub(crate) struct Product {
+    /// Per part: per tile the dispatch and its number of workgroups along the weight rows.
+    pub(crate) parts: Vec<[(Dispatch, u32); TILES.len()]>,
+}
+
+impl Product {
+    fn run(&self, pass: &mut Pass<'_>, rows: u32) -> Result<(), GpuError> {
+        for part in &self.parts {
+            for (tile, count) in tiles(rows) {
+                if let Some((dispatch, groups)) = part.get(tile) {
+                    pass.run(dispatch, [*groups, count, 1])?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Attention of a layer.
+#[derive(Debug)]
+pub(crate) enum Attention {
+    /// Scores, then values.
+    Rows(Dispatch, Dispatch),
+    /// One kernel.
+    Windows(Dispatch),
+}
+
+/// The dispatches of a layer, in order.
+#[derive(Debug)]
+pub(crate) struct Layer {
+    pub(crate) capture: Option<Dispatch>,
+    pub(crate) attention_norm: Dispatch,
+    pub(crate) qkv_rope: Vec<Product>,
+    pub(crate) attention: Attention,
+    pub(crate) output: Product,
+    pub(crate) ffn_norm: Dispatch,
+    pub(crate) gate_up: Product,
+    pub(crate) down: Product,
+}
+
+/// Everything a step computes with; made at load time.
+#[derive(Debug)]
+pub(crate) struct Buffers {
+    /// [`Step`] of the whole batch, and of the rows whose logits are computed.
+    pub(crate) step: Buffer,
+    pub(crate) head_step: Buffer,
+    /// `[rows]` of token, position, slot, 0.
+    pub(crate) rows: Buffer,
+    /// `[rows][MAX_ROWS]` slots of ancestors.
+    pub(crate) slots: Buffer,
+    /// `[rows][hidden]` residual stream.
+    pub(crate) h: Buffer,
+    /// `[rows][hidden]` normalised.
+    pub(crate) x: Buffer,
+    /// `[rows][heads * head_dim]`.
+    pub(crate) q: Buffer,
+    /// `[rows][heads * head_dim]` attention output.
+    pub(crate) mixed: Buffer,
+    /// `[rows][ffn]`.
+    pub(crate) act: Buffer,
+    /// `[rows][heads][context + MAX_ROWS]`; small where attention needs none.
+    pub(crate) scores: Buffer,
+    /// `[rows][vocab]`.
+    pub(crate) logits: Buffer,
+    /// `[captured layers][MAX_ROWS][hidden]`.
+    pub(crate) captures: Option<Buffer>,
+    /// Per layer: keys and values, `[context + MAX_ROWS][kv_heads * head_dim]`.
+    pub(crate) kv: Vec<(Buffer, Buffer)>,
+}
+
+/// A model on the GPU.
+#[derive(Debug)]
+pub struct Model {
+    pub(crate) gpu: Rc<Gpu>,
+    pub(crate) config: ModelConfig,
+    pub(crate) path: Path,
+    pub(crate) kv: KvType,
+    pub(crate) context: u32,
+    pub(crate) plan: MemoryPlan,
+    pub(crate) capture_layers: Vec<u32>,
+    pub(crate) buffers: Buffers,
+    pub(crate) embed: Vec<Dispatch>,
+    pub(crate) layers: Vec<Layer>,
+    /// Capture of the stream after the last layer.
+    pub(crate) last_capture: Option<Dispatch>,
+    pub(crate) output_norm: Dispatch,
+    pub(crate) head: Product,
+}
+
+impl Model {
+    /// The device.
+    #[must_use]
+    pub fn gpu(&self) -> &Rc<Gpu> {
+        &self.gpu
+    }
+
+    /// The model's shape.
+    #[must_use]
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// Tokens that the KV cache holds.
+    #[must_use]
+    pub fn context(&self) -> u32 {
+        self.context
+    }
+
+    /// Most rows of a batch.
+    #[must_use]
+    pub fn max_rows(&self) -> u32 {
+        MAX_ROWS
+    }
+
+    /// The kernel family.
+    #[must_use]
+    pub fn path(&self) -> Path {
+        self.path
+    }
+
+    /// Type of the KV cache.
+    #[must_use]
+    pub fn kv_type(&self) -> KvType {
+        self.kv
+    }
+
+    /// Device memory in use.
+    #[must_use]
+    pub fn memory(&self) -> MemoryPlan {
+        self.plan
+    }
+
+    /// Layers whose input is captured, ascending.
+    #[must_use]
+    pub fn capture_layers(&self) -> &[u32] {
+        &self.capture_layers
+    }
+
+    /// Logits of the last step: `[logit rows][vocab]`, f32.
+    #[must_use]
+    pub fn logits(&self) -> &Buffer {
+        &self.buffers.logits
+    }
+
+    /// The logits of row `row`, counted over the rows whose logits the last step computed.
+    #[must_use]
+    pub fn logits_row(&self, row: u32) -> Slice<'_> {
+        let bytes = u64::from(self.config.vocab) * 4;
+        self.buffers.logits.slice(u64::from(row) * bytes, bytes)
+    }
+
+    /// Captures of the last step that asked for them: rows `0 … rows` of captured layer number `index`, f32
+    /// `[rows][hidden]`; `None` if the model was loaded without such a layer.
+    #[must_use]
+    pub fn capture(&self, index: usize, rows: u32) -> Option<Slice<'_>> {
+        let row = u64::from(self.config.hidden) * 4;
+        let buffer = self.buffers.captures.as_ref().filter(|_| index < self.capture_layers.len())?;
+        Some(buffer.slice(index as u64 * u64::from(MAX_ROWS) * row, u64::from(rows.min(MAX_ROWS)) * row))
+    }
+
+    /// Key and value of a slot in a layer, in the cache's type: `[kv_heads * head_dim]` each. Heads of half-split
+    /// models keep the two elements of a RoPE pair side by side in keys.
+    #[must_use]
+    pub fn key_value(&self, layer: usize, slot: u32) -> Option<(Slice<'_>, Slice<'_>)> {
+        let bytes = u64::from(self.config.kv_heads * self.config.head_dim) * self.kv.bytes();
+        let (keys, values) = self.buffers.kv.get(layer).filter(|_| slot < self.context + MAX_ROWS)?;
+        let at = u64::from(slot) * bytes;
+        Some((keys.slice(at, bytes), values.slice(at, bytes)))
+    }
+
+    /// Computes one batch in one compute pass and submits it. `after` records what follows on the logits in the same
+    /// pass (sampling), `copies` are read back. Returns the number of dispatches.
+    ///
+    /// # Errors
+    /// [`ModelError::Batch`] if the batch is empty, too large, does not fit the context, or names a token outside the
+    /// vocabulary; [`ModelError::Gpu`]. The KV cache up to `committed` is untouched in every case.
+    pub fn submit(
+        &self,
+        batch: &Batch,
+        after: impl FnOnce(&mut Pass<'_>) -> Result<(), ModelError>,
+        copies: &[(Slice<'_>, &Readback)],
+    ) -> Result<u32, ModelError> {
+        let last = self.prepare(batch)?;
+        self.gpu.submit(
+            |pass| {
+                self.record(pass, batch, last)?;
+                after(pass)
+            },
+            copies,
+        )
+    }
+
+    /// Checks the batch and writes what the kernels read of it. Returns the greatest position.
+    fn prepare(&self, step: &Batch) -> Result<u32, ModelError> {
+        let rows = step.rows();
+        if rows == 0 || rows > MAX_ROWS {
+            return Err(batch("number of rows", u64::from(rows), format!("1 to {MAX_ROWS}")));
+        }
+        if let Some(token) = step.tokens.iter().find(|token| token.0 >= self.config.vocab) {
+            return Err(batch("token", u64::from(token.0), format!("below {}", self.config.vocab)));
+        }
+        if step.captures && self.buffers.captures.is_none() {
+            return Err(batch("number of capture layers", 0, "chosen when the model is loaded".to_owned()));
+        }
+        let depths = step.depths()?;
+        let deepest = depths.iter().copied().max().unwrap_or(0);
+        let last = u64::from(step.committed) + u64::from(deepest);
+        if last >= u64::from(self.context) {
+            return Err(batch("position", last, format!("below the context of {} tokens", self.context)));
+        }
+        let last = step.committed + deepest;
+        let table: Vec<[u32; 4]> = (0u32..)
+            .zip(step.tokens.iter().zip(&depths))
+            .map(|(row, (token, depth))| [token.0, step.committed + depth, step.committed + row, 0])
+            .collect();
+        self.gpu.write(self.buffers.rows.whole(), bytemuck::cast_slice(&table));
+        let tree_start = if step.parents.is_some() {
+            self.gpu.write(self.buffers.slots.whole(), bytemuck::cast_slice(&step.slots(&depths, MAX_ROWS)));
+            step.committed
+        } else {
+            u32::MAX
+        };
+        let whole = Step { rows, source: 0, tree_start, pad0: 0 };
+        self.gpu.write(self.buffers.step.whole(), bytemuck::bytes_of(&whole));
+        let logits = logit_rows(step);
+        let head = Step { rows: logits, source: rows - logits, tree_start, pad0: 0 };
+        self.gpu.write(self.buffers.head_step.whole(), bytemuck::bytes_of(&head));
+        Ok(last)
+    }
+
+    /// The forward pass, in the order of the paper (Llama, arXiv 2302.13971).
+    fn record(&self, pass: &mut Pass<'_>, batch: &Batch, last: u32) -> Result<(), ModelError> {
+        let rows = batch.rows();
+        let config = &self.config;
+        let capture = |pass: &mut Pass<'_>, dispatch: &Option<Dispatch>| match dispatch {
+            Some(dispatch) if batch.captures => pass.run(dispatch, [config.hidden.div_ceil(64), rows, 1]),
+            _ => Ok(()),
+        };
+        // h = E[token]
+        for part in &self.embed {
+            pass.run(part, [config.hidden.div_ceil(64), rows, 1])?;
+        }
+        for layer in &self.layers {
+            capture(pass, &layer.capture)?;
+            // x = norm(h); q, k, v = W x; rotate q and k; k and v go to the cache
+            pass.run(&layer.attention_norm, [rows, 1, 1])?;
+            for product in &layer.qkv_rope {
+                product.run(pass, rows)?;
+            }
+            // mixed = softmax(q k / sqrt(d)) v
+            match &layer.attention {
+                Attention::Rows(scores, values) => {
+                    pass.run(scores, [(last + 1).div_ceil(8), config.heads, rows])?;
+                    pass.run(values, [config.heads, rows, config.head_dim.div_ceil(64)])?;
+                }
+                Attention::Windows(attention) => pass.run(attention, [config.heads, rows, 1])?,
+            }
+            // h += W mixed
+            layer.output.run(pass, rows)?;
+            // x = norm(h); act = silu(G x) * (U x); h += D act
+            pass.run(&layer.ffn_norm, [rows, 1, 1])?;
+            layer.gate_up.run(pass, rows)?;
+            layer.down.run(pass, rows)?;
+        }
+        capture(pass, &self.last_capture)?;
+        // logits = W norm(h), for the last rows only
+        let logits = logit_rows(batch);
+        if logits > 0 {
+            pass.run(&self.output_norm, [logits, 1, 1])?;
+            self.head.run(pass, logits)?;
+        }
+        Ok(())
+    }
+}
+
+fn logit_rows(batch: &Batch) -> u32 {
+    match batch.logits {
+        LogitRows::None => 0,
+        LogitRows::Last => 1,
+        LogitRows::All => batch.rows(),
+    }
+}

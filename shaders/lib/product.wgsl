@@ -1,0 +1,102 @@
+import package::lib::activations::tile_columns;
+import package::lib::octet::Octet;
+import package::lib::tile::{Acc, TILE, tile_add, tile_fma};
+@if(q4) import package::lib::quant::q4::{Head, head_at, octet_at, panel_words};
+@if(q4k) import package::lib::quant::q4k::{Head, head_at, octet_at, panel_words};
+@if(q8) import package::lib::quant::q8::{Head, head_at, octet_at, panel_words};
+@if(q8x16) import package::lib::quant::q8x16::{Head, head_at, octet_at, panel_words};
+@if(q8m) import package::lib::quant::q8m::{Head, head_at, octet_at, panel_words};
+@if(f16) import package::lib::quant::f16::{Head, head_at, octet_at, panel_words};
+@if(bf16) import package::lib::quant::bf16::{Head, head_at, octet_at, panel_words};
+@if(f32) import package::lib::quant::f32::{Head, head_at, octet_at, panel_words};
+
+// The product of PANELS weight rows (one of each of PANELS adjacent panels) with a tile of activation rows:
+// the part that every quantised product shares.
+//
+// plain, broadcast: an invocation sums its rows alone, k ascending. Both paths do the same operations in the same
+//   order; broadcast shares activations between the lanes of a subgroup.
+// slices, shuffle: eight invocations sum a row, slice j the blocks j, j + 8, …, k ascending; the slices are added as
+//   ((0+1)+(2+3))+((4+5)+(6+7)). Both paths do the same operations in the same order; shuffle needs subgroups of at
+//   least eight lanes. For GPUs, where one invocation a row leaves the machine idle.
+@if(m1) const PANELS = 2u;
+@if(!m1) const PANELS = 4u;
+
+@if(plain || broadcast) const WORKGROUP = 8u;
+@if(slices || shuffle) const WORKGROUP = 64u;
+
+@if(plain || broadcast) const SLICES = 1u;
+@if(slices || shuffle) const SLICES = 8u;
+
+struct Place {
+    panel: u32, // first of the PANELS panels
+    row: u32,   // row in each panel
+    slice: u32, // slice of k, 0 where a row has one invocation
+    lane: u32,  // k mod 8 that this invocation loads for its neighbours
+}
+
+@if(plain || broadcast) fn place_of(group: u32, local: u32) -> Place {
+    return Place(group * PANELS, local, 0u, local);
+}
+@if(slices || shuffle) fn place_of(group: u32, local: u32) -> Place {
+    return Place(group * PANELS, local / 8u, local % 8u, 0u);
+}
+
+@if(slices) var<workgroup> partial: array<Acc, 64>;
+
+@if(slices) fn add_slices(acc: Acc, local: u32) -> Acc {
+    workgroupBarrier();
+    partial[local] = acc;
+    for (var width = 1u; width < 8u; width *= 2u) {
+        workgroupBarrier();
+        let other = partial[local ^ width];
+        let sum = tile_add(partial[local], other);
+        workgroupBarrier();
+        partial[local] = sum;
+    }
+    return partial[local];
+}
+@if(shuffle && !m8) fn add_slices(acc: Acc, local: u32) -> Acc {
+    var sum = acc + subgroupShuffleXor(acc, 1u);
+    sum += subgroupShuffleXor(sum, 2u);
+    return sum + subgroupShuffleXor(sum, 4u);
+}
+@if(shuffle && m8) fn add_slices4(acc: vec4<f32>) -> vec4<f32> {
+    var sum = acc + subgroupShuffleXor(acc, 1u);
+    sum += subgroupShuffleXor(sum, 2u);
+    return sum + subgroupShuffleXor(sum, 4u);
+}
+@if(shuffle && m8) fn add_slices(acc: Acc, local: u32) -> Acc {
+    return Acc(add_slices4(acc.lo), add_slices4(acc.hi));
+}
+
+fn product(place: Place, blocks: u32, first_row: u32) -> array<Acc, PANELS> {
+    var acc: array<Acc, PANELS>;
+    for (var b = place.slice; b < blocks; b += SLICES) {
+        var heads: array<Head, PANELS>;
+        for (var p = 0u; p < PANELS; p++) {
+            heads[p] = head_at(place.panel + p, blocks, b, place.row);
+        }
+        for (var c = 0u; c < 4u; c++) {
+            let columns = tile_columns(first_row, blocks * 32u, b * 32u + c * 8u, place.lane);
+            for (var p = 0u; p < PANELS; p++) {
+                let w = octet_at(heads[p], c);
+                var sum = acc[p];
+                sum = tile_fma(w.lo.x, columns[0], sum);
+                sum = tile_fma(w.lo.y, columns[1], sum);
+                sum = tile_fma(w.lo.z, columns[2], sum);
+                sum = tile_fma(w.lo.w, columns[3], sum);
+                sum = tile_fma(w.hi.x, columns[4], sum);
+                sum = tile_fma(w.hi.y, columns[5], sum);
+                sum = tile_fma(w.hi.z, columns[6], sum);
+                sum = tile_fma(w.hi.w, columns[7], sum);
+                acc[p] = sum;
+            }
+        }
+    }
+    @if(slices || shuffle) {
+        for (var p = 0u; p < PANELS; p++) {
+            acc[p] = add_slices(acc[p], place.row * 8u + place.slice);
+        }
+    }
+    return acc;
+}

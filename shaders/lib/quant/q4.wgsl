@@ -1,0 +1,30 @@
+import package::lib::octet::Octet;
+import package::lib::weights::weights;
+
+// q4 (Q4_0, Q4_1): 4-bit q, f16 scale d and minimum m per 32; w = d q + m.
+
+struct Head {
+    quants: u32, // index of the block's first quant word
+    scale: f32,
+    minimum: f32,
+}
+
+fn panel_words(blocks: u32) -> u32 {
+    return blocks * 40u;
+}
+
+fn head_at(panel: u32, blocks: u32, block: u32, row: u32) -> Head {
+    let base = panel * panel_words(blocks);
+    let slot = block * 8u + row;
+    let scales = unpack2x16float(weights[base + blocks * 32u + slot]);
+    return Head(base + slot * 4u, scales.x, scales.y);
+}
+
+fn octet_at(head: Head, c: u32) -> Octet {
+    let word = weights[head.quants + c];
+    let lo = vec4<u32>(word, word >> 4u, word >> 8u, word >> 12u) & vec4<u32>(15u);
+    let hi = vec4<u32>(word >> 16u, word >> 20u, word >> 24u, word >> 28u) & vec4<u32>(15u);
+    let d = vec4<f32>(head.scale);
+    let m = vec4<f32>(head.minimum);
+    return Octet(fma(d, vec4<f32>(vec4<i32>(lo)), m), fma(d, vec4<f32>(vec4<i32>(hi)), m));
+}

@@ -1,0 +1,36 @@
+import package::lib::octet::Octet;
+import package::lib::weights::weights;
+
+// q4k (Q4_K): 4-bit q, 6-bit scale s and minimum m per 32, f16 d and dmin per 256; w = (d s) q - (dmin m).
+
+struct Head {
+    quants: u32, // index of the block's first quant word
+    scale: f32,
+    minimum: f32,
+}
+
+fn panel_words(blocks: u32) -> u32 {
+    return blocks * 41u;
+}
+
+fn head_at(panel: u32, blocks: u32, block: u32, row: u32) -> Head {
+    let base = panel * panel_words(blocks);
+    let slot = block * 8u + row;
+    let scales = base + blocks * 32u;
+    let small = weights[scales + slot];
+    let large = unpack2x16float(weights[scales + blocks * 8u + (block / 8u) * 8u + row]);
+    return Head(
+        base + slot * 4u,
+        large.x * f32(i32(small & 63u)),
+        -(large.y * f32(i32((small >> 8u) & 63u))),
+    );
+}
+
+fn octet_at(head: Head, c: u32) -> Octet {
+    let word = weights[head.quants + c];
+    let lo = vec4<u32>(word, word >> 4u, word >> 8u, word >> 12u) & vec4<u32>(15u);
+    let hi = vec4<u32>(word >> 16u, word >> 20u, word >> 24u, word >> 28u) & vec4<u32>(15u);
+    let d = vec4<f32>(head.scale);
+    let m = vec4<f32>(head.minimum);
+    return Octet(fma(d, vec4<f32>(vec4<i32>(lo)), m), fma(d, vec4<f32>(vec4<i32>(hi)), m));
+}

@@ -1,0 +1,29 @@
+import package::lib::octet::Octet;
+import package::lib::weights::weights;
+
+// q8 (Q8_0, Q5_0, IQ4_NL): signed 8-bit q, f32 scale per 32; w = scale q.
+
+struct Head {
+    quants: u32, // index of the block's first quant word
+    scale: f32,
+}
+
+fn panel_words(blocks: u32) -> u32 {
+    return blocks * 72u;
+}
+
+fn head_at(panel: u32, blocks: u32, block: u32, row: u32) -> Head {
+    let base = panel * panel_words(blocks);
+    let slot = block * 8u + row;
+    return Head(base + slot * 8u, bitcast<f32>(weights[base + blocks * 64u + slot]));
+}
+
+fn signed_bytes(word: u32) -> vec4<f32> {
+    let shifted = vec4<u32>(word << 24u, word << 16u, word << 8u, word);
+    return vec4<f32>(bitcast<vec4<i32>>(shifted) >> vec4<u32>(24u));
+}
+
+fn octet_at(head: Head, c: u32) -> Octet {
+    let at = head.quants + c * 2u;
+    return Octet(head.scale * signed_bytes(weights[at]), head.scale * signed_bytes(weights[at + 1u]));
+}

@@ -1,0 +1,78 @@
+import package::lib::product::{PANELS, WORKGROUP, place_of, product};
+import package::lib::tile::{TILE, tile_first_row, tile_value};
+import package::lib::step::step;
+
+// Queries, keys and values of a layer: product, bias, rotary embedding, and the write into the KV cache.
+//
+// The rows of Q, K and V are stored as pairs that RoPE rotates together: even panels hold the first, odd panels the
+// second of each pair, so that one invocation holds both. (a, b) becomes (a cos - b sin, a sin + b cos), with the
+// table computed by the host in f64. Values are not rotated.
+struct QkvRopeParams {
+    pairs: u32,      // pairs of this matrix
+    blocks: u32,     // k / 32
+    first_pair: u32, // number of its first pair, counted over Q, K, V
+    q_pairs: u32,    // pairs of Q
+    kv_pairs: u32,   // pairs of K, and of V
+    half: u32,       // pairs of a head
+    bias: u32,       // 1: add the bias
+    kv32: u32,       // 1: the cache holds f32, 0: f16
+}
+
+@group(0) @binding(0) var<uniform> params: QkvRopeParams;
+@group(0) @binding(4) var<storage, read> bias: array<vec2<f32>>; // [q_pairs + 2 kv_pairs]
+@group(0) @binding(5) var<storage, read> rope: array<vec2<f32>>; // [positions][half] cos, sin
+@group(0) @binding(6) var<storage, read> rows: array<vec4<u32>>; // [batch] token, position, slot, 0
+@group(0) @binding(7) var<storage, read_write> q: array<vec2<f32>>; // [batch][q_pairs]
+@group(0) @binding(8) var<storage, read_write> keys: array<u32>; // [slots][kv_pairs] two f16, or [slots][2 kv_pairs] f32
+@group(0) @binding(9) var<storage, read_write> values: array<u32>; // the same
+
+@compute @workgroup_size(WORKGROUP)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+    let place = place_of(group.x, local);
+    let first_row = tile_first_row(group.y, step.rows);
+    let sums = product(place, params.blocks, first_row);
+    if (place.slice == 0u) {
+        for (var p = 0u; p < PANELS; p += 2u) {
+            let own = (place.panel + p) * 4u + place.row;
+            let pair = params.first_pair + own;
+            for (var m = 0u; m < TILE; m++) {
+                if (own < params.pairs && first_row + m < step.rows) {
+                    let value = vec2<f32>(tile_value(sums[p], m), tile_value(sums[p + 1u], m));
+                    write_pair(value, pair, first_row + m);
+                }
+            }
+        }
+    }
+}
+
+fn write_pair(product: vec2<f32>, pair: u32, row: u32) {
+    var v = product;
+    if (params.bias == 1u) {
+        v += bias[pair];
+    }
+    let at = rows[row];
+    if (pair < params.q_pairs + params.kv_pairs) {
+        let angle = rope[at.y * params.half + pair % params.half];
+        v = vec2<f32>(fma(v.x, angle.x, -(v.y * angle.y)), fma(v.x, angle.y, v.y * angle.x));
+    }
+    if (pair < params.q_pairs) {
+        q[row * params.q_pairs + pair] = v;
+        return;
+    }
+    let is_key = pair < params.q_pairs + params.kv_pairs;
+    let place = at.z * params.kv_pairs + pair - params.q_pairs - select(params.kv_pairs, 0u, is_key);
+    if (params.kv32 == 1u) {
+        let words = bitcast<vec2<u32>>(v);
+        if (is_key) {
+            keys[place * 2u] = words.x;
+            keys[place * 2u + 1u] = words.y;
+        } else {
+            values[place * 2u] = words.x;
+            values[place * 2u + 1u] = words.y;
+        }
+    } else if (is_key) {
+        keys[place] = pack2x16float(v);
+    } else {
+        values[place] = pack2x16float(v);
+    }
+}
