@@ -1,5 +1,6 @@
 //! Chat templates, rendered as Hugging Face renders them.
 
+mod bounds;
 mod clock;
 mod json;
 
@@ -22,6 +23,8 @@ const MAX_OUTPUT: usize = 16 << 20;
 const BASE_FUEL: u64 = 1_000_000;
 /// Nesting of loops, macros and inclusions; the engine's own bound is 500, which wasm stacks do not hold.
 const MAX_DEPTH: usize = 200;
+/// Values within one variable, in addition to what the messages hold.
+const MAX_VALUES: usize = 20_000;
 const NAME: &str = "chat_template";
 
 /// A chat template could not be read or rendered.
@@ -170,9 +173,7 @@ impl ChatTemplate {
         environment.set_unknown_method_callback(unknown_method_callback);
         environment.add_function("raise_exception", raise_exception);
         environment.add_filter("tojson", json::tojson);
-        environment
-            .add_template_owned(NAME, without_generation_marks(source))
-            .map_err(|error| syntax(&error))?;
+        environment.add_template_owned(NAME, bounds::rewrite(source)).map_err(|error| syntax(&error))?;
         Ok(Self { environment, source: source.to_owned(), bos: bos.to_owned(), eos: eos.to_owned() })
     }
 
@@ -209,6 +210,7 @@ impl ChatTemplate {
         let fuel = allowance(messages, &options);
         let mut environment = self.environment.clone();
         environment.set_fuel(Some(fuel));
+        bounds::register(&mut environment, MAX_VALUES + 64 * messages.len());
         let now = options.now;
         environment.add_function("strftime_now", move |format: &str| clock::strftime(format, now));
 
@@ -236,7 +238,7 @@ impl ChatTemplate {
             ("bos_token".to_owned(), Value::from(self.bos.as_str())),
             ("eos_token".to_owned(), Value::from(self.eos.as_str())),
         ]);
-        variables.into_iter().collect()
+        Value::from_pairs(variables)
     }
 }
 
@@ -282,39 +284,6 @@ fn describe(error: &minijinja::Error) -> String {
         Some(detail) => format!("{}: {detail}", error.kind()),
         None => error.kind().to_string(),
     }
-}
-
-/// Rewrites `{% generation %}` and `{% endgeneration %}`, by which templates mark the model's turns for
-/// training and which Hugging Face renders as their content, into a condition that always holds.
-fn without_generation_marks(source: &str) -> String {
-    let mut out = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(start) = rest.find("{%") {
-        let (before, tag) = rest.split_at(start);
-        out.push_str(before);
-        let Some(end) = tag.find("%}") else {
-            rest = tag;
-            break;
-        };
-        let (tag, after) = tag.split_at(end + 2);
-        let inner = tag.trim_start_matches("{%").trim_end_matches("%}");
-        let (open, inner) = match inner.strip_prefix(['-', '+']) {
-            Some(stripped) => (&inner[..1], stripped),
-            None => ("", inner),
-        };
-        let (close, inner) = match inner.strip_suffix(['-', '+']) {
-            Some(stripped) => (&inner[inner.len() - 1..], stripped),
-            None => ("", inner),
-        };
-        match inner.trim() {
-            "generation" => out.push_str(&format!("{{%{open} if true {close}%}}")),
-            "endgeneration" => out.push_str(&format!("{{%{open} endif {close}%}}")),
-            _ => out.push_str(tag),
-        }
-        rest = after;
-    }
-    out.push_str(rest);
-    out
 }
 
 /// A text that refuses to grow beyond the limit.
