@@ -1,5 +1,6 @@
-// exp and ln from explicit fused multiply-adds, operation by operation as redraft_decode::sampling has them: WGSL leaves
-// the precision of its own to the driver. Every product that feeds a sum is an fma, so nothing is left to contract.
+// exp and ln from explicit multiply-adds, operation by operation as redraft_decode::sampling has them: WGSL leaves the
+// precision of its own to the driver. Every product that feeds a sum is an fma, so nothing is left to contract. A device
+// may round the product of an fma (lavapipe does) or not; the CPU twin is told which (Fma).
 
 const LOG2_E = 1.442695f;
 const LN2_HI = 0.69314575f; // 15 bits: its product with a small integer is exact

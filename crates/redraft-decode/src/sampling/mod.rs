@@ -31,8 +31,8 @@
 //! | [`draw`] | min-p and the perturbed argmax partials | temperature above 0 |
 //!
 //! [`Stages`] says which of them a parameter set needs. Sums are integers, so no result depends on the order of
-//! threads, and `exp` and `ln` are explicit fused multiply-adds ([`exp_weight`], [`ln`]), so a device with fused `fma`
-//! agrees bit for bit.
+//! threads, and `exp` and `ln` are explicit multiply-adds ([`exp_weight`], [`ln`]), so the twin agrees with a device bit
+//! for bit once it is told whether the device's `fma` rounds the product ([`Fma`]).
 
 mod gumbel;
 mod key;
@@ -45,7 +45,7 @@ mod window;
 
 pub use gumbel::{exponential, gumbel, pcg4d, unit};
 pub use key::{BANNED, float_key, key_float};
-pub use math::{WEIGHT_ONE, exp_weight, ln};
+pub use math::{Fma, WEIGHT_ONE, exp_weight, ln};
 pub use params::{
     Coefficients, MAX_PENALTY_WINDOW, MAX_VOCAB, MIN_TEMPERATURE, SamplingError, SamplingParams, Stages,
 };

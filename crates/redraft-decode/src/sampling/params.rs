@@ -1,6 +1,6 @@
 //! What a caller may ask of the sampler, and what is refused.
 
-use super::{BANNED, ln};
+use super::{BANNED, Fma, ln};
 use crate::TokenId;
 
 /// Longest penalty window, in tokens.
@@ -181,8 +181,10 @@ impl SamplingParams {
     }
 
     /// The numbers that the arithmetic takes, derived in one place for the CPU twin and the kernels.
+    ///
+    /// `fma` is for the twin alone; kernels ignore it.
     #[must_use]
-    pub fn coefficients(&self) -> Coefficients {
+    pub fn coefficients(&self, fma: Fma) -> Coefficients {
         #[expect(clippy::cast_possible_truncation, reason = "the two halves of the seed")]
         let (seed_lo, seed_hi) = (self.seed as u32, (self.seed >> 32) as u32);
         Coefficients {
@@ -192,9 +194,10 @@ impl SamplingParams {
             presence: self.presence_penalty,
             frequency: self.frequency_penalty,
             top_p: fraction(self.top_p),
-            min_p_ln: ln(self.min_p.max(f32::MIN_POSITIVE)),
+            min_p_ln: ln(self.min_p.max(f32::MIN_POSITIVE), Fma::Split),
             seed_lo,
             seed_hi,
+            fma,
         }
     }
 
@@ -247,6 +250,8 @@ pub struct Coefficients {
     pub seed_lo: u32,
     /// High half of the seed.
     pub seed_hi: u32,
+    /// How the twin computes `fma`.
+    pub fma: Fma,
 }
 
 fn within(field: &'static str, expected: &'static str, found: f32, ok: bool) -> Result<(), SamplingError> {
@@ -359,12 +364,12 @@ mod tests {
             params.seed = 0x0123_4567_89ab_cdef;
             params.logit_bias = vec![(TokenId(4), f32::NEG_INFINITY), (TokenId(2), 1.5)];
         });
-        let derived = params.coefficients();
+        let derived = params.coefficients(Fma::Split);
         assert_eq!(derived.inv_temperature, 1.25, "reciprocal");
         assert_eq!(derived.top_p, 1 << 30, "a quarter");
         assert!((derived.min_p_ln - 0.05f32.ln()).abs() < 1e-6, "ln");
         assert_eq!((derived.seed_hi, derived.seed_lo), (0x0123_4567, 0x89ab_cdef), "halves");
         assert_eq!(params.sorted_bias(), [(TokenId(2), 1.5), (TokenId(4), BANNED)], "sorted, the ban finite");
-        assert_eq!(with(|params| params.top_p = 1.0).coefficients().top_p, u32::MAX, "saturates");
+        assert_eq!(with(|params| params.top_p = 1.0).coefficients(Fma::Split).top_p, u32::MAX, "saturates");
     }
 }

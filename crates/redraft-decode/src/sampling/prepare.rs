@@ -59,7 +59,7 @@ fn penalised(logit: f32, count: u32, by: &Coefficients) -> f32 {
     let factor = if logit > 0.0 { by.inv_repetition } else { by.repetition };
     #[expect(clippy::cast_precision_loss, reason = "a count is at most the window, 4096")]
     let count = count as f32;
-    logit.mul_add(factor, -count.mul_add(by.frequency, by.presence))
+    by.fma.mul_add(logit, factor, -by.fma.mul_add(count, by.frequency, by.presence))
 }
 
 /// The best of some partial results; twin of `sample_pick`.
@@ -89,7 +89,7 @@ pub fn draw(
     for (id, &logit) in (0u32..).zip(scaled) {
         let key = float_key(logit);
         if cut.keeps(key, id) && key >= floor {
-            let score = logit + gumbel(seed, position, TokenId(id));
+            let score = logit + gumbel(seed, position, TokenId(id), by.fma);
             best = best.or(Best { key: float_key(score), id });
         }
     }

@@ -1,7 +1,7 @@
 //! The whole pipeline on one row.
 
 use super::{
-    Best, Cut, LEVELS, Measure, SamplingError, SamplingParams, Search, Stages, WindowEntry, cut, draw,
+    Best, Cut, Fma, LEVELS, Measure, SamplingError, SamplingParams, Search, Stages, WindowEntry, cut, draw,
     histogram, prepare, window,
 };
 use crate::{Position, TokenId};
@@ -26,9 +26,16 @@ impl Sampler {
     pub fn new(params: SamplingParams, vocab: u32) -> Result<Self, SamplingError> {
         params.validate(vocab)?;
         let stages = params.stages(vocab);
-        let coefficients = params.coefficients();
+        let coefficients = params.coefficients(Fma::default());
         let bias = params.sorted_bias();
         Ok(Self { params, stages, coefficients, bias, vocab, scaled: Vec::new() })
+    }
+
+    /// The same sampler computing `fma` as a certain device does. The default is [`Fma::Split`].
+    #[must_use]
+    pub fn with_fma(mut self, fma: Fma) -> Self {
+        self.coefficients.fma = fma;
+        self
     }
 
     /// The parameters.
@@ -123,7 +130,8 @@ impl Sampler {
             kept = search(&self.scaled, kept, Measure::Count { k: self.params.top_k });
         }
         if self.stages.top_p {
-            let measure = Measure::Mass { fraction: self.coefficients.top_p, max_key };
+            let measure =
+                Measure::Mass { fraction: self.coefficients.top_p, max_key, fma: self.coefficients.fma };
             kept = search(&self.scaled, kept, measure);
         }
         kept

@@ -6,7 +6,7 @@
 //! the bin in which the running sum from above reaches the target, go on inside it. What remains is a single key and
 //! how much of its ties must stay (`cut`). Sums are 64-bit integers; masses are fixed-point weights of 2³⁰ at the maximum.
 
-use super::{exp_weight, float_key, key_float};
+use super::{Fma, exp_weight, float_key, key_float};
 
 /// Levels of the search.
 pub const LEVELS: u32 = 4;
@@ -47,6 +47,8 @@ pub enum Measure {
         fraction: u32,
         /// [`float_key`] of the row's maximum.
         max_key: u32,
+        /// How the twin computes `fma`.
+        fma: Fma,
     },
 }
 
@@ -58,7 +60,7 @@ impl Measure {
             Self::Count { .. } => 1,
             // Equal keys first: infinity minus infinity is no number.
             Self::Mass { max_key, .. } if key == max_key => super::WEIGHT_ONE,
-            Self::Mass { max_key, .. } => exp_weight(key_float(key) - key_float(max_key)),
+            Self::Mass { max_key, fma, .. } => exp_weight(key_float(key) - key_float(max_key), fma),
         }
     }
 
