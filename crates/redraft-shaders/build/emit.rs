@@ -2,7 +2,7 @@
 
 use super::reflect::StructLayout;
 use super::{Compiled, Problem, Problems};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -64,14 +64,14 @@ fn table(code: &mut String, kernels: &[Compiled], files: &HashMap<&str, &str>) {
 
 /// Compile-time proof that the host structs have the layout of the WGSL structs.
 pub(crate) fn assertions(kernels: &[Compiled]) -> String {
-    // Variants mostly agree, so identical assertions are written once.
-    let mut seen = BTreeSet::new();
+    // Variants and kernels mostly agree, so each layout is asserted once, in the name of the first kernel with it.
+    let mut seen = Vec::new();
     let mut code = String::new();
     for kernel in kernels {
         for layout in &kernel.reflection.structs {
-            let text = assertion(&kernel.name, layout);
-            if seen.insert(text.clone()) {
-                code.push_str(&text);
+            if !seen.contains(&layout) {
+                seen.push(layout);
+                code.push_str(&assertion(&kernel.name, layout));
             }
         }
     }
@@ -82,7 +82,7 @@ fn assertion(kernel: &str, layout: &StructLayout) -> String {
     let StructLayout { wgsl_name: wgsl, host_name: host, size, fields } = layout;
     let host = format!("crate::params::{host}");
     let mut code = format!(
-        "const _: () = {{\n    assert!(\n        core::mem::size_of::<{host}>() == {size},\n        \
+        "const _: () = {{\n    assert!(\n        size_of::<{host}>() == {size},\n        \
          \"{kernel}.wgsl: struct {wgsl} has {size} bytes\",\n    );\n"
     );
     for field in fields {

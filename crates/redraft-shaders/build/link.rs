@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
-use wesl::syntax::{GlobalDirective, PathOrigin};
+use wesl::syntax::{GlobalDirective, PathOrigin, TranslationUnit};
 use wesl::{CompileOptions, Feature, Features, Mangler, ModulePath, ResolveError, Resolver};
 
 /// All shader files, read once and shared by every variant.
@@ -129,30 +129,38 @@ pub(crate) fn link(
         return Err(clash);
     }
     let mut syntax = linked.map_err(|e| e.to_string())?.syntax;
-    let mut enables: BTreeSet<String> =
-        variant.flags.iter().filter_map(|flag| entry.enable.get(flag)).flatten().cloned().collect();
-    let mut refused = None;
-    syntax.global_directives.retain(|directive| match directive {
-        GlobalDirective::Enable(enable) => {
-            enables.extend(enable.extensions.iter().cloned());
-            false
-        }
-        GlobalDirective::Requires(requires) => {
-            refused = Some(format!(
-                "`requires {};` is not allowed: the text must compile where the directive is unknown",
-                requires.extensions.join(", ")
-            ));
-            true
-        }
-        GlobalDirective::Diagnostic(_) => true,
-    });
+    let mut enables = take_directives(&mut syntax)?;
+    let chosen = variant.flags.iter().filter_map(|flag| entry.enable.get(flag));
+    enables.extend(chosen.flatten().cloned());
     if let Some(unknown) = enables.iter().find(|e| !EXTENSIONS.contains(&e.as_str())) {
-        refused = Some(format!("`enable {unknown};` is not supported, expected one of {EXTENSIONS:?}"));
+        return Err(format!("`enable {unknown};` is not supported, expected one of {EXTENSIONS:?}"));
     }
-    match refused {
-        Some(message) => Err(message),
-        None => Ok(Linked { wgsl: syntax.to_string(), enables: enables.into_iter().collect() }),
+    Ok(Linked { wgsl: syntax.to_string(), enables: enables.into_iter().collect() })
+}
+
+/// Takes the `enable` directives out, refuses `requires`, and keeps each `diagnostic` once, as every linked module
+/// brings its own. Returns the extensions enabled.
+fn take_directives(syntax: &mut TranslationUnit) -> Result<BTreeSet<String>, String> {
+    let mut enables = BTreeSet::new();
+    let mut kept = Vec::new();
+    for directive in std::mem::take(&mut syntax.global_directives) {
+        match directive {
+            GlobalDirective::Enable(enable) => enables.extend(enable.extensions),
+            GlobalDirective::Requires(requires) => {
+                return Err(format!(
+                    "`requires {};` is not allowed: the text must compile where the directive is unknown",
+                    requires.extensions.join(", ")
+                ));
+            }
+            GlobalDirective::Diagnostic(_) => {
+                if !kept.contains(&directive) {
+                    kept.push(directive);
+                }
+            }
+        }
     }
+    syntax.global_directives = kept;
+    Ok(enables)
 }
 
 fn first_clash(names: &BTreeMap<String, BTreeSet<String>>) -> Option<String> {

@@ -138,13 +138,19 @@ pub(crate) fn tint_accepts(kernels: &[Kernel]) -> Option<usize> {
         return None;
     };
     let mut seen = BTreeSet::new();
+    let mut refused = Vec::new();
     for kernel in kernels {
         let text = kernel.source(Target::Browser);
         if seen.insert(text.clone())
             && let Some(errors) = run_tint(&tint, kernel.label, &text)
         {
-            panic!("{}: tint: {errors}", kernel.label);
+            refused.push((kernel, errors));
         }
     }
+    let labels: Vec<_> = refused.iter().map(|(kernel, _)| kernel.label).collect();
+    // One full message a kernel file: its variants mostly share the cause.
+    refused.dedup_by_key(|(kernel, _)| kernel.name);
+    let first: String = refused.into_iter().map(|(_, errors)| errors).collect();
+    assert!(labels.is_empty(), "tint refuses {} of {}: {labels:?}\n{first}", labels.len(), seen.len());
     Some(seen.len())
 }

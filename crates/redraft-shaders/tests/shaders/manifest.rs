@@ -127,3 +127,18 @@ fn linking_mistakes_name_file_and_variant() {
         }
     }
 }
+
+#[test]
+fn directives_of_all_modules_are_merged() {
+    let off = "diagnostic(off, subgroup_uniformity);";
+    let module = format!("{off}\nenable f16;\nfn one() -> u32 {{ return u32(1.0h); }}");
+    let kernel = format!("import package::lib::m::one;\n{off}\n{}", KERNEL.replace("1u", "one()"));
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("lib")).unwrap();
+    for (path, text) in [("kernels.toml", &entry("")), ("k.wgsl", &kernel), ("lib/m.wgsl", &module)] {
+        std::fs::write(folder.path().join(path), text).unwrap();
+    }
+    let compiled = pipeline::compile(folder.path()).unwrap().kernels;
+    assert_eq!(compiled[0].enables, ["f16"], "of the module");
+    assert_eq!(compiled[0].wgsl.matches("diagnostic").count(), 1, "{}", compiled[0].wgsl);
+}
