@@ -88,10 +88,7 @@ impl<'a> VocabularySource<'a> {
 }
 
 /// The text of the token that a key names, for chat templates. `Ok(None)` when the key is absent.
-pub(crate) fn special_text<'a>(
-    metadata: &'a Metadata,
-    field: SpecialField,
-) -> Result<Option<&'a str>, TokenizerError> {
+pub(crate) fn special_text(metadata: &Metadata, field: SpecialField) -> Result<Option<&str>, TokenizerError> {
     let key = match field {
         SpecialField::Bos => BOS,
         SpecialField::Eos => EOS,

@@ -2,9 +2,10 @@
 //!
 //! The engine's fuel bounds how much a template makes, but not how it is nested. A loop that puts a list into
 //! itself ten thousand times costs little, and printing or dropping the result overflows the stack; a list that
-//! holds itself twice, sixty times over, costs nothing until it is compared. Loops can build such values only by
-//! assigning them, so every assignment goes through a filter that measures the value. Filters live in a space of
-//! names of their own, where a template cannot put anything in the way.
+//! holds itself twice, sixty times over, costs nothing until it is compared. Such values can be built only by giving
+//! them names on the way, so every name that is bound (by `set`, `with`, `for`, and as a parameter) goes through a
+//! filter that measures its value. Filters live in a space of names of their own, where a template cannot put
+//! anything in the way.
 
 use minijinja::value::ValueKind;
 use minijinja::{Environment, Error, ErrorKind, State, Value};
@@ -66,7 +67,7 @@ fn measure(value: &Value, depth: usize, left: &mut usize, attribute: bool) -> Re
     Ok(())
 }
 
-/// Sends every `{% set %}` through the filters, and turns `{% generation %}`, by which templates mark the model's
+/// Sends every bound name through the filters, and turns `{% generation %}`, by which templates mark the model's
 /// turns for training and which Hugging Face renders as its content, into a condition that always holds.
 pub(super) fn rewrite(source: &str) -> String {
     let mut out = String::with_capacity(source.len() + source.len() / 8);
@@ -147,32 +148,103 @@ fn statement(tag: &str) -> Option<(&str, &str, &str)> {
 
 fn rewrite_tag(tag: &str) -> Cow<'_, str> {
     let Some((open, inner, close)) = statement(tag) else { return tag.into() };
-    match inner.trim() {
-        "generation" => format!("{{%{open} if true {close}%}}").into(),
-        "endgeneration" => format!("{{%{open} endif {close}%}}").into(),
-        trimmed => {
-            let Some(assignment) =
-                trimmed.strip_prefix("set").filter(|rest| rest.starts_with(char::is_whitespace))
-            else {
-                return tag.into();
-            };
-            let in_target =
-                |letter: char| letter.is_alphanumeric() || letter.is_whitespace() || "_.,()".contains(letter);
-            let rest = assignment.trim_start_matches(in_target);
-            let target = assignment.get(..assignment.len() - rest.len()).unwrap_or_default();
-            match rest.strip_prefix('=') {
-                // A block, whose value is a text.
-                None => tag.into(),
-                Some(value) => {
-                    let filter = if target.contains('.') { ATTRIBUTE } else { VARIABLE };
-                    // The space around is kept, so that errors name the right line.
-                    let before = inner.get(..inner.len() - inner.trim_start().len()).unwrap_or_default();
-                    let after = inner.get(inner.trim_end().len()..).unwrap_or_default();
-                    format!("{{%{open}{before}set{target}= ({value}) | {filter}{after}{close}%}}").into()
+    let (keyword, rest) =
+        inner.trim().split_at(inner.trim().find(|c: char| !is_word(c)).unwrap_or(inner.trim().len()));
+    match keyword {
+        "generation" if rest.is_empty() => format!("{{%{open} if true {close}%}}").into(),
+        "endgeneration" if rest.is_empty() => format!("{{%{open} endif {close}%}}").into(),
+        "set" => rewrite_set(open, inner, close).map_or(tag.into(), Cow::Owned),
+        "for" => then_check(tag, &names(before_in(rest)), close),
+        "with" => then_check(tag, &bound_names(rest), close),
+        "macro" | "call" => {
+            let parameters = rest.find('(').and_then(|at| rest.get(at + 1..)).unwrap_or_default();
+            // In `call(x) f(y)` the first list holds the parameters; without one they are arguments.
+            let is_list = keyword == "macro" || rest.starts_with('(') || rest.trim_start().starts_with('(');
+            if is_list { then_check(tag, &bound_names(parameters), close) } else { tag.into() }
+        }
+        _ => tag.into(),
+    }
+}
+
+fn is_word(letter: char) -> bool {
+    letter.is_alphanumeric() || letter == '_'
+}
+
+/// `{% set target = value %}` with the value filtered; `None` for a block, whose value is a text.
+fn rewrite_set(open: &str, inner: &str, close: &str) -> Option<String> {
+    let assignment = inner.trim().strip_prefix("set")?;
+    let in_target = |letter: char| is_word(letter) || letter.is_whitespace() || ".,()".contains(letter);
+    let rest = assignment.trim_start_matches(in_target);
+    let target = assignment.get(..assignment.len() - rest.len())?;
+    let value = rest.strip_prefix('=')?;
+    let filter = if target.contains('.') { ATTRIBUTE } else { VARIABLE };
+    // The space around is kept, so that errors name the right line.
+    let before = inner.get(..inner.len() - inner.trim_start().len())?;
+    let after = inner.get(inner.trim_end().len()..)?;
+    Some(format!("{{%{open}{before}set{target}= ({value}) | {filter}{after}{close}%}}"))
+}
+
+/// A tag followed by assignments that filter the names that it has bound. They end as the tag does, so that the
+/// space after it is treated alike.
+fn then_check<'a>(tag: &'a str, names: &[&str], close: &str) -> Cow<'a, str> {
+    let mut out = tag.to_owned();
+    for name in names {
+        out.push_str(&format!("{{% set {name} = {name} | {VARIABLE} {close}%}}"));
+    }
+    out.into()
+}
+
+/// The words of a target such as `a, (b, c)`.
+fn names(target: &str) -> Vec<&str> {
+    target.split(|letter| !is_word(letter)).filter(|word| !word.is_empty()).collect()
+}
+
+/// The target of a loop: what stands before the word `in`.
+fn before_in(rest: &str) -> &str {
+    let mut from = 0;
+    while let Some(at) = rest.get(from..).and_then(|text| text.find("in")) {
+        let (start, end) = (from + at, from + at + 2);
+        let outside = |text: Option<&str>, last: bool| {
+            let letter =
+                text.and_then(|text| if last { text.chars().next_back() } else { text.chars().next() });
+            !letter.is_some_and(is_word)
+        };
+        if outside(rest.get(..start), true) && outside(rest.get(end..), false) {
+            return rest.get(..start).unwrap_or_default();
+        }
+        from = end;
+    }
+    ""
+}
+
+/// The names that `a, b=[1, 2], (c, d)=e` binds, up to a closing bracket that it did not open.
+fn bound_names(list: &str) -> Vec<&str> {
+    let (mut found, mut depth, mut quote, mut from) = (Vec::new(), 0usize, None, Some(0));
+    let mut letters = list.char_indices();
+    while let Some((at, letter)) = letters.next() {
+        match (quote, letter) {
+            (Some(_), '\\') => {
+                letters.next();
+            }
+            (Some(open), _) if open == letter => quote = None,
+            (Some(_), _) => {}
+            (None, '\'' | '"') => quote = Some(letter),
+            (None, '(' | '[' | '{') => depth += 1,
+            (None, ')' | ']' | '}') if depth > 0 => depth -= 1,
+            (None, ',' | '=' | ')' | ']' | '}') if depth == 0 => {
+                // A target ends at its `=`, or at the comma when there is no default.
+                found.extend(from.take().and_then(|from| list.get(from..at)).map(names).unwrap_or_default());
+                match letter {
+                    ',' => from = Some(at + 1),
+                    '=' => {}
+                    _ => return found,
                 }
             }
+            (None, _) => {}
         }
     }
+    found.extend(from.and_then(|from| list.get(from..)).map(names).unwrap_or_default());
+    found
 }
 
 #[cfg(test)]
@@ -183,12 +255,28 @@ mod tests {
     fn assignments_and_only_they_are_rewritten() {
         for (source, expected) in [
             ("{% set x = [1] %}", "{% set x = ( [1]) | redraft_bounded %}"),
-            ("{%- set a, b=1, 2 -%}", "{%- set a, b= (1, 2) | redraft_bounded-%}"),
+            ("{%- set a, b=1, 2 -%}", "{%- set a, b= (1, 2) | redraft_bounded -%}"),
             ("{%set n.x = '%}' ~ n.x%}", "{%set n.x = ( '%}' ~ n.x) | redraft_bounded_attribute%}"),
             ("{%\n  set x = 1 if y else 2\n%}", "{%\n  set x = ( 1 if y else 2) | redraft_bounded\n%}"),
             ("{% set x %}a = b{% endset %}", "{% set x %}a = b{% endset %}"),
             ("{% set x | indent(width=2) %}a{% endset %}", "{% set x | indent(width=2) %}a{% endset %}"),
             ("{% settle x = 1 %}", "{% settle x = 1 %}"),
+            (
+                "{%- for a, (b, c) in x.items() -%}",
+                "{%- for a, (b, c) in x.items() -%}{% set a = a | redraft_bounded -%}{% set b = b | redraft_bounded -%}{% set c = c | redraft_bounded -%}",
+            ),
+            ("{% for inner in xs %}", "{% for inner in xs %}{% set inner = inner | redraft_bounded %}"),
+            (
+                "{% macro f(a, b=[x, y], c=')') %}",
+                "{% macro f(a, b=[x, y], c=')') %}{% set a = a | redraft_bounded %}{% set b = b | redraft_bounded %}{% set c = c | redraft_bounded %}",
+            ),
+            ("{% macro f() %}", "{% macro f() %}"),
+            ("{% call f(x) %}", "{% call f(x) %}"),
+            ("{% call(y) f(x) %}", "{% call(y) f(x) %}{% set y = y | redraft_bounded %}"),
+            (
+                "{% with a = f(x, y), (b, c) = z %}",
+                "{% with a = f(x, y), (b, c) = z %}{% set a = a | redraft_bounded %}{% set b = b | redraft_bounded %}{% set c = c | redraft_bounded %}",
+            ),
             ("{# {% set x = 1 %} #}", "{# {% set x = 1 %} #}"),
             ("{{ {'a': {}}, '{% set x = 1 %}' }}", "{{ {'a': {}}, '{% set x = 1 %}' }}"),
             ("{{ 'it\\'s {% set x = 1 %}' }}", "{{ 'it\\'s {% set x = 1 %}' }}"),
