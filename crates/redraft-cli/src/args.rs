@@ -100,19 +100,19 @@ fn parse_adapter(text: &str) -> Result<AdapterChoice, String> {
 #[command(next_help_heading = "Sampling")]
 pub(crate) struct SamplingArgs {
     /// Temperature; 0 always takes the likeliest token [default: generate 0, chat 0.7]
-    #[arg(long, value_name = "T", value_parser = non_negative)]
+    #[arg(long, value_name = "T", value_parser = non_negative, allow_negative_numbers = true)]
     pub(crate) temperature: Option<f32>,
     /// Keep the K likeliest tokens; 0 = off [default: 0]
     #[arg(long, value_name = "K")]
     pub(crate) top_k: Option<u32>,
     /// Keep the likeliest tokens that make up mass P; 1 = off [default: generate 1, chat 0.95]
-    #[arg(long, value_name = "P", value_parser = fraction)]
+    #[arg(long, value_name = "P", value_parser = fraction, allow_negative_numbers = true)]
     pub(crate) top_p: Option<f32>,
     /// Keep tokens at least P times as likely as the likeliest; 0 = off [default: generate 0, chat 0.05]
-    #[arg(long, value_name = "P", value_parser = fraction)]
+    #[arg(long, value_name = "P", value_parser = fraction, allow_negative_numbers = true)]
     pub(crate) min_p: Option<f32>,
     /// Divide the score of recent tokens; 1 = off [default: 1]
-    #[arg(long, value_name = "F", value_parser = positive)]
+    #[arg(long, value_name = "F", value_parser = positive, allow_negative_numbers = true)]
     pub(crate) repetition_penalty: Option<f32>,
     /// Subtract from the score of tokens that occurred; 0 = off [default: 0]
     #[arg(long, value_name = "F", value_parser = finite, allow_negative_numbers = true)]

@@ -25,12 +25,12 @@ pub(crate) struct Loaded {
 #[derive(Debug, Serialize)]
 pub(crate) struct AdapterName {
     pub(crate) name: String,
-    pub(crate) backend: String,
+    pub(crate) backend: &'static str,
 }
 
 impl From<&AdapterReport> for AdapterName {
     fn from(report: &AdapterReport) -> Self {
-        Self { name: report.name.clone(), backend: report.backend.to_string() }
+        Self { name: report.name.clone(), backend: report.backend }
     }
 }
 
@@ -77,37 +77,35 @@ fn store(file: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
 /// The bar of the phase that loading is in.
 #[derive(Default)]
 struct Bars {
-    weights: Option<ProgressBar>,
-    kernels: Option<ProgressBar>,
+    current: Option<(Phase, ProgressBar)>,
 }
 
 impl Bars {
     fn update(&mut self, progress: &Progress) {
-        let bar = match progress.phase {
-            Phase::Weights => {
-                self.weights.get_or_insert_with(|| progress::bytes("loading weights", progress.total))
-            }
-            Phase::Kernels => {
-                if let Some(weights) = &self.weights {
-                    weights.finish_and_clear();
-                }
-                self.kernels.get_or_insert_with(|| progress::items("compiling kernels", progress.total))
-            }
-        };
-        bar.set_length(progress.total);
-        bar.set_position(progress.done);
+        if self.current.as_ref().is_none_or(|(phase, _)| *phase != progress.phase) {
+            self.clear();
+            let bar = match progress.phase {
+                Phase::Weights => progress::bytes("loading weights", progress.total),
+                Phase::Kernels => progress::items("compiling kernels", progress.total),
+            };
+            self.current = Some((progress.phase, bar));
+        }
+        if let Some((_, bar)) = &self.current {
+            bar.set_length(progress.total);
+            bar.set_position(progress.done);
+        }
     }
 
-    fn clear(&self) {
-        for bar in [&self.weights, &self.kernels].into_iter().flatten() {
+    fn clear(&mut self) {
+        if let Some((_, bar)) = self.current.take() {
             bar.finish_and_clear();
         }
     }
 }
 
 /// Prints the time of each kernel, longest first, to standard error.
-pub(crate) fn report_profile(engine: &mut Engine) {
-    let Some(mut kernels) = block_on(engine.profile_report()) else {
+pub(crate) fn report_profile(engine: &Engine) {
+    let Some(mut kernels) = engine.profile_report() else {
         output::warning("this adapter has no timestamps; there is no profile");
         return;
     };

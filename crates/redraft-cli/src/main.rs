@@ -27,8 +27,8 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let level = match cli.verbose {
         0 => "warn",
-        1 => "info",
-        _ => "debug",
+        1 => "warn,redraft=info",
+        _ => "warn,redraft=debug",
     };
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level)).init();
     interrupt::install();

@@ -99,11 +99,6 @@ fn parse_messages(text: &str) -> Result<Vec<Message>, String> {
     Ok(messages)
 }
 
-/// A message.
-pub(crate) fn message(role: &str, content: impl Into<String>) -> Message {
-    Message { role: role.into(), content: content.into() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,7 @@ use redraft::{Message, StopReason};
 
 use super::settings::Settings;
 use crate::error::CliError;
-use crate::prompt::{self, message};
+use crate::prompt;
 
 /// What answers: the engine, or a script in tests.
 pub(crate) trait Answerer {
@@ -60,7 +60,7 @@ impl Conversation {
             self.messages.remove(0);
         }
         if !text.is_empty() {
-            self.messages.insert(0, message("system", text));
+            self.messages.insert(0, Message::system(text));
         }
     }
 
@@ -81,7 +81,7 @@ impl Conversation {
         settings: &Settings,
         show: &mut dyn FnMut(&str) -> Result<(), CliError>,
     ) -> Result<Asked, CliError> {
-        self.messages.push(message("user", text));
+        self.messages.push(Message::user(text));
         let asked = self.answer(answerer, settings, show);
         if self.messages.last().is_some_and(|m| m.role == "user") {
             self.messages.pop();
@@ -106,7 +106,7 @@ impl Conversation {
         let dropped = self.fit(answerer, settings.max_tokens)?;
         let answer = answerer.answer(&self.messages, settings, show)?;
         if !answer.text.is_empty() || answer.stop != StopReason::Cancelled {
-            self.messages.push(message("assistant", answer.text.as_str()));
+            self.messages.push(Message::assistant(answer.text.as_str()));
         }
         Ok(Asked { answer, dropped })
     }

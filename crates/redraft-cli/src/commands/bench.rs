@@ -88,7 +88,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), CliError> {
         output::emit(&table(&report, args))?;
     }
     if args.profile {
-        loading::report_profile(&mut engine);
+        loading::report_profile(&engine);
     }
     Ok(())
 }

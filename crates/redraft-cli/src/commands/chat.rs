@@ -94,12 +94,16 @@ impl Answerer for EngineAnswerer<'_> {
         };
         let _guard = interrupt::Guard::new(options.cancel.clone());
         let mut stream = self.0.generate(&ids, options)?;
+        let mut shown = 0;
         while let Some(step) = block_on(stream.next())? {
             if !step.text.is_empty() {
                 show(&step.text)?;
+                shown += step.text.len();
             }
         }
         let generation = stream.finish();
+        // An answer that was stopped ends with what had been held back.
+        show(generation.text.get(shown..).unwrap_or_default())?;
         let summary = summary(&generation);
         Ok(Answer { text: generation.text, stop: generation.stop_reason, summary })
     }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use pollster::block_on;
-use redraft::{AdapterChoice, AdapterReport, CheckOutcome, CheckReport};
+use redraft::{AdapterChoice, AdapterReport, CheckReport, Outcome};
 use serde_json::{Value, json};
 
 use crate::error::CliError;
@@ -30,7 +30,7 @@ struct Entry {
 pub(crate) fn run(args: &DevicesArgs) -> Result<(), CliError> {
     let mut entries = Vec::new();
     for (index, adapter) in block_on(redraft::adapters()).into_iter().enumerate() {
-        let check = (args.check && adapter.usable.is_ok()).then(|| {
+        let check = (args.check && adapter.unusable.is_none()).then(|| {
             output::note(format_args!("checking {} ({})", adapter.name, adapter.backend));
             block_on(redraft::check_adapter(&AdapterChoice::Index(index))).map_err(|e| e.to_string())
         });
@@ -56,14 +56,14 @@ pub(crate) fn run(args: &DevicesArgs) -> Result<(), CliError> {
 
 fn to_text(index: usize, entry: &Entry) -> String {
     let Entry { adapter, check } = entry;
-    let AdapterReport { name, backend, device_type, driver, features, limits, usable, .. } = adapter;
+    let AdapterReport { name, backend, device_type, driver, features, limits, unusable } = adapter;
     let mut text = format!("{index}: {name}\n");
     let mut line = |label: &str, value: String| {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "   {label:<10} {value}");
     };
     line("backend", format!("{backend}, {device_type}"));
-    line("driver", driver.to_string());
+    line("driver", driver.clone());
     let subgroups =
         features.subgroups.map_or("no subgroups".into(), |(min, max)| format!("subgroups of {min} to {max}"));
     let has = |yes: bool, what: &str| if yes { what.to_owned() } else { format!("no {what}") };
@@ -88,15 +88,15 @@ fn to_text(index: usize, entry: &Entry) -> String {
             limits.max_storage_buffers
         ),
     );
-    match usable {
-        Ok(()) => line("usable", "yes".into()),
-        Err(reason) => line("usable", format!("no: {reason}")),
+    match unusable {
+        None => line("usable", "yes".into()),
+        Some(reason) => line("usable", format!("no: {reason}")),
     }
     match check {
         None => {}
         Some(Err(reason)) => line("check", format!("FAILED: {reason}")),
         Some(Ok(report)) => {
-            let good = report.items.iter().filter(|i| matches!(i.outcome, CheckOutcome::Pass)).count();
+            let good = report.items.iter().filter(|i| matches!(i.outcome, Outcome::Pass)).count();
             line("check", format!("{good} of {} kernels pass", report.items.len()));
             for item in &report.items {
                 if let Some(problem) = problem(&item.outcome) {
@@ -108,23 +108,23 @@ fn to_text(index: usize, entry: &Entry) -> String {
     text
 }
 
-fn problem(outcome: &CheckOutcome) -> Option<String> {
+fn problem(outcome: &Outcome) -> Option<String> {
     match outcome {
-        CheckOutcome::Pass => None,
-        CheckOutcome::Failed(reason) => Some(format!("FAILED: {reason}")),
+        Outcome::Pass => None,
+        Outcome::Failed(reason) => Some(format!("FAILED: {reason}")),
         other => Some(format!("DIFFERS: {other:?}")),
     }
 }
 
 fn to_json(index: usize, entry: &Entry) -> Value {
     let Entry { adapter, check } = entry;
-    let AdapterReport { name, backend, device_type, driver, features, limits, usable, .. } = adapter;
+    let AdapterReport { name, backend, device_type, driver, features, limits, unusable } = adapter;
     let mut value = json!({
         "index": index,
         "name": name,
-        "backend": backend.to_string(),
-        "device_type": device_type.to_string(),
-        "driver": driver.to_string(),
+        "backend": backend,
+        "device_type": device_type,
+        "driver": driver,
         "features": {
             "f16": features.f16,
             "subgroups": features.subgroups.map(|(min, max)| json!({ "min": min, "max": max })),
@@ -138,14 +138,14 @@ fn to_json(index: usize, entry: &Entry) -> Value {
             "max_workgroup_invocations": limits.max_workgroup_invocations,
             "max_storage_buffers": limits.max_storage_buffers,
         },
-        "usable": usable.is_ok(),
-        "reason": usable.as_ref().err().map(ToString::to_string),
+        "usable": unusable.is_none(),
+        "reason": unusable,
     });
     let checked = match check {
         None => return value,
         Some(Err(reason)) => json!({ "passed": false, "error": reason, "items": [] }),
         Some(Ok(report)) => {
-            let item = |i: &redraft::CheckItem| json!({ "kernel": i.kernel, "passed": matches!(i.outcome, CheckOutcome::Pass), "problem": problem(&i.outcome) });
+            let item = |i: &redraft::CheckItem| json!({ "kernel": i.kernel, "passed": matches!(i.outcome, Outcome::Pass), "problem": problem(&i.outcome) });
             json!({
                 "passed": report.passed(),
                 "error": null,

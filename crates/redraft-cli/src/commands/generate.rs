@@ -12,8 +12,7 @@ use serde::Serialize;
 use crate::args::{EngineArgs, Ids, SamplingArgs};
 use crate::error::CliError;
 use crate::loading::{self, AdapterName};
-use crate::prompt::{self, message};
-use crate::{interrupt, output};
+use crate::{interrupt, output, prompt};
 
 /// Longest answer unless --max-tokens says otherwise.
 const MAX_TOKENS: u32 = 256;
@@ -89,14 +88,14 @@ struct TimingsReport {
 struct TokenReport {
     id: u32,
     text: String,
-    logprob: f32,
+    logprob: f64,
     top: Vec<TopReport>,
 }
 
 #[derive(Serialize)]
 struct TopReport {
     id: u32,
-    logprob: f32,
+    logprob: f64,
 }
 
 pub(crate) fn run(args: &GenerateArgs) -> Result<(), CliError> {
@@ -118,7 +117,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), CliError> {
         output::note(summary(&generation));
     }
     if args.profile {
-        loading::report_profile(&mut loaded.engine);
+        loading::report_profile(&loaded.engine);
     }
     match generation.stop_reason {
         StopReason::Cancelled => Err(CliError::Interrupted),
@@ -146,17 +145,14 @@ fn prompt_of(args: &GenerateArgs) -> Result<Prompt, CliError> {
     if args.raw {
         return Ok(Prompt::Raw(text));
     }
-    let system = args.system.iter().map(|text| message("system", text));
-    Ok(Prompt::Chat(system.chain([message("user", text)]).collect()))
+    let system = args.system.iter().map(Message::system);
+    Ok(Prompt::Chat(system.chain([Message::user(text)]).collect()))
 }
 
 fn encode(engine: &Engine, prompt: Prompt) -> Result<Vec<TokenId>, CliError> {
     match prompt {
         Prompt::Ids(ids) => Ok(ids.into_iter().map(TokenId).collect()),
         Prompt::Raw(text) => Ok(engine.encode(&text)?),
-        Prompt::Chat(_) if engine.template().is_none() => Err(CliError::Chat(
-            "this model has no chat template; add --raw to continue the prompt as plain text".into(),
-        )),
         Prompt::Chat(messages) => Ok(engine.encode_chat(&messages)?),
     }
 }
@@ -182,15 +178,24 @@ fn generate(
     let terminal = std::io::stdout().is_terminal();
     let mut stream = engine.generate(ids, options)?;
     let mut steps = Vec::new();
+    let mut shown = 0;
     while let Some(step) = block_on(stream.next())? {
         if !args.json && !step.text.is_empty() {
             output::emit(&output::printable(&step.text, terminal))?;
+            shown += step.text.len();
         }
         if args.logprobs.is_some() {
             steps.push(step);
         }
     }
-    Ok((stream.finish(), steps))
+    let generation = stream.finish();
+    // An answer that was stopped ends with what had been held back.
+    if !args.json
+        && let Some(rest) = generation.text.get(shown..)
+    {
+        output::emit(&output::printable(rest, terminal))?;
+    }
+    Ok((generation, steps))
 }
 
 fn report<'a>(
@@ -220,8 +225,8 @@ fn report<'a>(
 
 fn token_report(step: Step) -> Option<TokenReport> {
     let log_probs = step.log_probs?;
-    let top = log_probs.top.iter().map(|&(id, logprob)| TopReport { id: id.0, logprob }).collect();
-    Some(TokenReport { id: step.id.0, text: step.text, logprob: log_probs.chosen, top })
+    let top = log_probs.top.iter().map(|l| TopReport { id: l.token.0, logprob: l.log_prob }).collect();
+    Some(TokenReport { id: step.id.0, text: step.text, logprob: log_probs.chosen.log_prob, top })
 }
 
 /// Tokens per second; 0 when nothing was measured, so that JSON has a number.

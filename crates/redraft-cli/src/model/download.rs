@@ -114,11 +114,30 @@ pub(crate) struct Wanted<'a> {
 pub(crate) fn fetch(client: &Client, wanted: &Wanted<'_>) -> Result<String, DownloadError> {
     let mut part = Part::open(wanted)?;
     let bar = progress::bytes("downloading", wanted.size.unwrap_or(0));
+    let complete = fetch_into(&mut part, client, wanted, &bar);
+    bar.finish_and_clear();
+    let finished = complete.and_then(|()| part.check(wanted));
+    if finished.is_err() && part.length == 0 {
+        part.remove(); // Nothing to continue with.
+        return finished;
+    }
+    let sha256 = finished?;
+    part.move_into_place(wanted)?;
+    Ok(sha256)
+}
+
+/// Asks until `part` is complete or asking is hopeless.
+fn fetch_into(
+    part: &mut Part,
+    client: &Client,
+    wanted: &Wanted<'_>,
+    bar: &ProgressBar,
+) -> Result<(), DownloadError> {
     let mut fruitless = 0;
     loop {
         let before = part.length;
-        match transfer(client, wanted, &mut part, &bar) {
-            Ok(()) => break,
+        match transfer(client, wanted, part, bar) {
+            Ok(()) => return Ok(()),
             Err(error) if error.is_transient() => {
                 fruitless = if part.length > before { 1 } else { fruitless + 1 };
                 if fruitless > FRUITLESS_TRIES {
@@ -130,8 +149,6 @@ pub(crate) fn fetch(client: &Client, wanted: &Wanted<'_>) -> Result<String, Down
             Err(error) => return Err(error),
         }
     }
-    bar.finish_and_clear();
-    part.finish(wanted)
 }
 
 /// One request: appends what comes to `part`. Ok means that the file is complete, as far as its size tells.
@@ -322,8 +339,8 @@ impl Part {
         Err(DownloadError::NotGguf { url: wanted.url.clone(), found })
     }
 
-    /// Checks size and hash and moves the file into place.
-    fn finish(mut self, wanted: &Wanted<'_>) -> Result<String, DownloadError> {
+    /// Checks size and hash, and returns the hash. What is wrong is not kept.
+    fn check(&mut self, wanted: &Wanted<'_>) -> Result<String, DownloadError> {
         let url = || wanted.url.clone();
         if self.head.len() < MAGIC.len() {
             return Err(DownloadError::NotGguf { url: url(), found: "an empty answer".into() });
@@ -343,12 +360,25 @@ impl Part {
             self.restart()?;
             return Err(DownloadError::Hash { url: url(), expected, found });
         }
+        Ok(found)
+    }
+
+    fn move_into_place(self, wanted: &Wanted<'_>) -> Result<(), DownloadError> {
         self.file.sync_all().map_err(|e| self.write_error(e))?;
         let Self { file, path, .. } = self;
         drop(file); // Windows does not rename open files.
         fs::rename(&path, wanted.path)
             .map_err(|source| DownloadError::Write { path: path.clone(), source })?;
         let _ = fs::remove_file(beside(&path, ".tag"));
-        Ok(found)
+        Ok(())
+    }
+
+    /// Removes the part and its tag.
+    fn remove(self) {
+        let Self { file, path, .. } = self;
+        drop(file);
+        for file in [beside(&path, ".tag"), path] {
+            let _ = fs::remove_file(file);
+        }
     }
 }

@@ -178,7 +178,7 @@ fn a_file_that_is_not_what_the_hub_announced_is_not_kept() {
     });
     expect(&pull(home.path(), &server), 1, &["SHA-256", &sha256(&file(0)), &sha256(b"something else")]);
     assert!(!cached(home.path()).exists());
-    assert_eq!(fs::metadata(part(home.path())).unwrap().len(), 0);
+    assert!(!part(home.path()).exists(), "wrong bytes were kept");
 }
 
 #[test]
@@ -256,6 +256,26 @@ fn a_silent_server_is_given_up_with_the_part_kept() {
     command.env("HF_ENDPOINT", &server.url).env("HF_HUB_DOWNLOAD_TIMEOUT", "1");
     expect(&command.output().unwrap(), 1, &["nothing for too long", "again", "HF_HUB_DOWNLOAD_TIMEOUT"]);
     assert_eq!(fs::metadata(part(home.path())).unwrap().len(), 100_000);
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_keeps_the_part() {
+    let home = home();
+    let server = Server::start(|_, request, stream| {
+        cut(stream, request, &file(0), "tag", 100_000);
+        std::thread::sleep(Duration::from_secs(60));
+    });
+    let mut command = redraft(home.path(), &["pull", REFERENCE]);
+    command.env("HF_ENDPOINT", &server.url).stderr(std::process::Stdio::piped());
+    let child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let arrived = || fs::metadata(part(home.path())).is_ok_and(|data| data.len() == 100_000);
+    while !arrived() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    crate::interrupt(&child);
+    expect(&child.wait_with_output().unwrap(), 130, &["interrupted"]);
+    assert!(arrived(), "the part is gone");
 }
 
 #[test]

@@ -242,9 +242,7 @@ fn ctrl_c_ends_an_answer_with_what_there_is() {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut first = [0];
     std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut first).unwrap();
-    let interrupt =
-        Command::new("/bin/sh").args(["-c", &format!("kill -INT {}", child.id())]).status().unwrap();
-    assert!(interrupt.success());
+    crate::interrupt(&child);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
     let length = output.stdout.len();

