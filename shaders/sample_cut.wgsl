@@ -23,20 +23,21 @@ fn main(@builtin(workgroup_id) group: vec3<u32>) {
     let search = descend(row, pass_index, searches[row * 8u + pass_index]);
     let before = cuts[row];
     let key = search.prefix;
-    let weight = vec2<u32>(weight_of(key, maxima[row]), 0u);
-    // Without the last tie the rest is not reached: all that stayed until now stay on.
-    if (!at_most64(weight, sub64(search.sum, search.rest))) {
-        cuts[row] = vec2<u32>(key, select(0xffffffffu, before.y, key == before.x));
-        return;
-    }
+    let weight = vec2<u32>(weight_of(key, maxima[row].x), 0u);
+    // Without the last tie the rest is not reached: all that stayed until now stay on, and nothing is walked.
+    let all_stay = !at_most64(weight, sub64(search.sum, search.rest));
+    var last = select(0xffffffffu, before.y, key == before.x);
     var rest = search.rest;
-    for (var id = 0u; id < params.vocab; id++) {
+    var id = select(0u, params.vocab, all_stay);
+    while (id < params.vocab) {
         if (key_at(row, id) == key && cut_keeps(before, key, id)) {
             if (at_most64(rest, weight)) {
-                cuts[row] = vec2<u32>(key, id);
-                return;
+                last = id;
+                break;
             }
             rest = sub64(rest, weight);
         }
+        id += 1u;
     }
+    cuts[row] = vec2<u32>(key, last);
 }

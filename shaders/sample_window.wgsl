@@ -1,10 +1,10 @@
 import package::lib::sampling::params;
 import package::lib::step::step;
 
-// windows[r][s] = (id, count): the token s places before the end of row r's own sequence, and how often it occurs in the
-// window; the count stands at the token's newest slot and is 0 elsewhere. Slots before the start are (2^32 - 1, 0).
+// windows[r][s] = (id, count): the token s places before the end of row r's own sequence, and how often it occurs in
+// the window; the count stands at the token's newest slot and is 0 elsewhere. Slots before the start are (2^32 - 1, 0).
 //
-// The sequence of row r: the committed tokens below the position of row 0, then the rows on r's way from row 0 to itself.
+// The sequence of row r: the committed tokens below the position of row 0, then the rows from row 0 down to r.
 // Geometry: an invocation owns one slot; grid (window / 64, rows).
 // Numerics: integers.
 // Lineage: 1. counting in sample_prepare cost O(window^2) an invocation; 2. this, once a row.

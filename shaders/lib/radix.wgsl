@@ -1,10 +1,10 @@
 import package::lib::sampling::{BINS, SUMS, float_key, key_float, params};
 import package::lib::sample_math::{WEIGHT_ONE, exp_weight};
 
-// The search for the top-k and top-p threshold: four levels of 8 bits over the keys of a row, in 64-bit integers (lo, hi).
+// The search for the top-k and top-p threshold: four levels of 8 bits over a row's keys, in 64-bit integers (lo, hi).
 
 @group(0) @binding(2) var<storage, read> scaled: array<f32>;         // [rows][vocab]
-@group(0) @binding(3) var<storage, read> maxima: array<u32>;         // [rows] key of the largest scaled logit
+@group(0) @binding(3) var<storage, read> maxima: array<vec2<u32>>;   // [rows] (largest key, bound of the k-th largest)
 @group(0) @binding(5) var<storage, read> previous: array<vec2<u32>>; // [rows][4][SUMS] sums of the level before
 
 // Passes 0 to 3 search by count, 4 to 7 by mass. Even passes sum into one buffer, odd ones into another, because a
@@ -24,16 +24,10 @@ const GREATEST_FINITE = 0xff7fffffu;
 
 // What a token of this key adds to a sum.
 fn weight_of(key: u32, max_key: u32) -> u32 {
-    if (params.measure == 0u) {
-        return 1u;
-    }
-    if (key == max_key) {
-        return WEIGHT_ONE;
-    }
-    if (key < LEAST_FINITE || max_key > GREATEST_FINITE) {
-        return 0u;
-    }
-    return exp_weight(key_float(key) - key_float(max_key));
+    let finite = key >= LEAST_FINITE && max_key <= GREATEST_FINITE;
+    let below = select(-100.0f, key_float(key) - key_float(max_key), finite);
+    let mass = select(exp_weight(below), WEIGHT_ONE, key == max_key);
+    return select(mass, 1u, params.measure == 0u);
 }
 
 fn add64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
@@ -76,8 +70,8 @@ struct Search {
     sum: vec2<u32>,  // what all of them add up to
 }
 
-// Goes into the bin in which the sum from above reaches the target. `entered` is the state with which `pass_index`, whose
-// sums `previous` holds, was entered.
+// Goes into the bin in which the sum from above reaches the target. `entered` is the state with which `pass_index` was
+// entered, `previous` holds the sums of that pass.
 fn descend(row: u32, pass_index: u32, entered: vec4<u32>) -> Search {
     let first = first_sum(row, pass_index);
     let level = pass_index & 3u;

@@ -11,11 +11,9 @@ const WEIGHT_ONE = 0x40000000u;
 
 // exp(x) 2^30 rounded to an integer, for x <= 0.
 fn exp_weight(x: f32) -> u32 {
-    if (x <= -22.0f) {
-        return 0u;
-    }
-    let k = floor(fma(x, LOG2_E, 0.5f));
-    let r = fma(k, -LN2_LO, fma(k, -LN2_HI, x));
+    let clamped = max(x, -22.0f);
+    let k = floor(fma(clamped, LOG2_E, 0.5f));
+    let r = fma(k, -LN2_LO, fma(k, -LN2_HI, clamped));
     var p = 1.9790321e-4f;
     p = fma(r, p, 1.394468e-3f);
     p = fma(r, p, 8.333497e-3f);
