@@ -97,7 +97,7 @@ fn to_text(index: usize, entry: &Entry) -> String {
         Some(Err(reason)) => line("check", format!("FAILED: {reason}")),
         Some(Ok(report)) => {
             let good = report.items.iter().filter(|i| matches!(i.outcome, Outcome::Pass)).count();
-            line("check", format!("{good} of {} kernels pass", report.items.len()));
+            line("check", format!("{good} of {} pass ({} kernels)", report.items.len(), report.path));
             for item in &report.items {
                 if let Some(problem) = problem(&item.outcome) {
                     line("", format!("{}: {problem}", item.kernel));
@@ -112,7 +112,10 @@ fn problem(outcome: &Outcome) -> Option<String> {
     match outcome {
         Outcome::Pass => None,
         Outcome::Failed(reason) => Some(format!("FAILED: {reason}")),
-        other => Some(format!("DIFFERS: {other:?}")),
+        Outcome::Differs { values, of } => {
+            Some(format!("DIFFERS: {values} of {of} values that must be equal are not"))
+        }
+        Outcome::Wrong { error } => Some(format!("WRONG: relative error {error:.1e} against the CPU")),
     }
 }
 
