@@ -41,21 +41,19 @@ struct Place {
     return Place(group * PANELS, local / 8u, local % 8u, 0u);
 }
 
-@if(slices) var<workgroup> partial: array<Acc, 64>;
+@if(slices) var<workgroup> partial: array<array<Acc, 64>, PANELS>;
 
-@if(slices) fn add_slices(acc: Acc, local: u32) -> Acc {
-    workgroupBarrier();
-    partial[local] = acc;
-    for (var width = 1u; width < 8u; width *= 2u) {
-        workgroupBarrier();
-        let other = partial[local ^ width];
-        let sum = tile_add(partial[local], other);
-        workgroupBarrier();
-        partial[local] = sum;
-    }
-    return partial[local];
+// One barrier, then the first invocation of each row adds: fewer barriers than a tree over the invocations, and for
+// rasterisers that compile each of them into a coroutine it makes the difference between one second and a minute.
+@if(slices) fn add_slices(panel: u32, row: u32) -> Acc {
+    let first = row * 8u;
+    let a = tile_add(partial[panel][first], partial[panel][first + 1u]);
+    let b = tile_add(partial[panel][first + 2u], partial[panel][first + 3u]);
+    let c = tile_add(partial[panel][first + 4u], partial[panel][first + 5u]);
+    let d = tile_add(partial[panel][first + 6u], partial[panel][first + 7u]);
+    return tile_add(tile_add(a, b), tile_add(c, d));
 }
-@if(shuffle && !m8) fn add_slices(acc: Acc, local: u32) -> Acc {
+@if(shuffle && !m8) fn add_slices(acc: Acc) -> Acc {
     var sum = acc + subgroupShuffleXor(acc, 1u);
     sum += subgroupShuffleXor(sum, 2u);
     return sum + subgroupShuffleXor(sum, 4u);
@@ -65,13 +63,21 @@ struct Place {
     sum += subgroupShuffleXor(sum, 2u);
     return sum + subgroupShuffleXor(sum, 4u);
 }
-@if(shuffle && m8) fn add_slices(acc: Acc, local: u32) -> Acc {
+@if(shuffle && m8) fn add_slices(acc: Acc) -> Acc {
     return Acc(add_slices4(acc.lo), add_slices4(acc.hi));
+}
+
+// A function for each path, so that compilers see uniform control flow around the broadcasts.
+@if(plain || broadcast) fn first_block(place: Place) -> u32 {
+    return 0u;
+}
+@if(slices || shuffle) fn first_block(place: Place) -> u32 {
+    return place.slice;
 }
 
 fn product(place: Place, blocks: u32, first_row: u32) -> array<Acc, PANELS> {
     var acc: array<Acc, PANELS>;
-    for (var b = place.slice; b < blocks; b += SLICES) {
+    for (var b = first_block(place); b < blocks; b += SLICES) {
         var heads: array<Head, PANELS>;
         for (var p = 0u; p < PANELS; p++) {
             heads[p] = head_at(place.panel + p, blocks, b, place.row);
@@ -93,9 +99,18 @@ fn product(place: Place, blocks: u32, first_row: u32) -> array<Acc, PANELS> {
             }
         }
     }
-    @if(slices || shuffle) {
+    @if(shuffle) {
         for (var p = 0u; p < PANELS; p++) {
-            acc[p] = add_slices(acc[p], place.row * 8u + place.slice);
+            acc[p] = add_slices(acc[p]);
+        }
+    }
+    @if(slices) {
+        for (var p = 0u; p < PANELS; p++) {
+            partial[p][place.row * 8u + place.slice] = acc[p];
+        }
+        workgroupBarrier();
+        for (var p = 0u; p < PANELS; p++) {
+            acc[p] = add_slices(p, place.row);
         }
     }
     return acc;

@@ -207,7 +207,8 @@ pub(crate) async fn choose(
             report.name.to_lowercase().contains(&part) || report.backend == part
         }
     };
-    let found = reports.iter().enumerate().find(|(index, report)| wanted(*index, report)).map(|(index, _)| index);
+    let found =
+        reports.iter().enumerate().find(|(index, report)| wanted(*index, report)).map(|(index, _)| index);
     let mut pairs = list.into_iter().zip(reports.iter().cloned());
     let Some((adapter, report)) = found.and_then(|index| pairs.nth(index)) else {
         let found = reports.iter().map(|r| format!("{} ({})", r.name, r.backend)).collect::<Vec<_>>();

@@ -13,7 +13,7 @@ pub enum BufferUse {
 #[derive(Debug, Clone)]
 pub struct Buffer {
     pub(crate) inner: wgpu::Buffer,
-    pub(crate) label: std::rc::Rc<str>,
+    pub(crate) label: std::sync::Arc<str>,
 }
 
 impl Buffer {

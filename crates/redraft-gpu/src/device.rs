@@ -3,9 +3,7 @@
 use crate::adapter::{AdapterChoice, AdapterReport, choose};
 use crate::profile::Profile;
 use crate::{Buffer, BufferUse, GpuError, Slice, unchecked};
-use std::cell::RefCell;
 use std::collections::HashMap;
-use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 /// How to open a device.
@@ -15,7 +13,7 @@ pub struct GpuOptions {
     pub strict: bool,
     /// Compile kernels with bounds checks and loop guards: slower, for tests.
     pub checked: bool,
-    /// Time every dispatch, where the adapter has timestamps.
+    /// Time every dispatch, where the adapter has timestamps; not in browsers.
     pub profile: bool,
     /// What [`Gpu::pipeline_cache`] gave in an earlier run.
     pub pipeline_cache: Option<Vec<u8>>,
@@ -36,9 +34,9 @@ pub struct Gpu {
     pub(crate) device: wgpu::Device,
     pub(crate) queue: wgpu::Queue,
     pub(crate) options: GpuOptions,
-    pub(crate) pipelines: RefCell<HashMap<&'static str, Rc<crate::Pipeline>>>,
+    pub(crate) pipelines: Mutex<HashMap<&'static str, Arc<crate::Pipeline>>>,
     pub(crate) cache: Option<wgpu::PipelineCache>,
-    pub(crate) profile: Option<RefCell<Profile>>,
+    pub(crate) profile: Option<Mutex<Profile>>,
     report: AdapterReport,
     limits: wgpu::Limits,
     fault: Arc<Mutex<Option<GpuError>>>,
@@ -60,23 +58,24 @@ impl Gpu {
             required_limits: limits.clone(),
             ..Default::default()
         };
-        let (device, queue) = adapter.request_device(&descriptor).await.map_err(|error| GpuError::Open {
-            adapter: report.name.clone(),
-            message: error.to_string(),
-        })?;
+        let (device, queue) = adapter
+            .request_device(&descriptor)
+            .await
+            .map_err(|error| GpuError::Open { adapter: report.name.clone(), message: error.to_string() })?;
         let fault = Arc::new(Mutex::new(None));
         watch(&device, &fault);
         let features = device.features();
         let cache = features
             .contains(wgpu::Features::PIPELINE_CACHE)
             .then(|| unchecked::pipeline_cache(&device, options.pipeline_cache.as_deref()));
-        let profile = (options.profile && features.contains(wgpu::Features::TIMESTAMP_QUERY))
-            .then(|| RefCell::new(Profile::new(&device, &queue)));
+        // Collecting waits for each submission, which a browser does not allow.
+        let timed = features.contains(wgpu::Features::TIMESTAMP_QUERY) && !cfg!(target_arch = "wasm32");
+        let profile = (options.profile && timed).then(|| Mutex::new(Profile::new(&device, &queue)));
         Ok(Self {
             device,
             queue,
             options: options.clone(),
-            pipelines: RefCell::default(),
+            pipelines: Mutex::default(),
             cache,
             profile,
             report,

@@ -5,7 +5,9 @@
 #[non_exhaustive]
 pub enum GpuError {
     /// No adapter matches the choice.
-    #[error("no usable GPU adapter {wanted}; found: {found}. Install a Vulkan, Metal or DX12 driver (a software one such as Mesa lavapipe will do), or choose another adapter")]
+    #[error(
+        "no usable GPU adapter {wanted}; found: {found}. Install a Vulkan, Metal or DX12 driver (a software one such as Mesa lavapipe will do), or choose another adapter"
+    )]
     NoAdapter {
         /// What was asked for.
         wanted: String,
@@ -29,7 +31,9 @@ pub enum GpuError {
         message: String,
     },
     /// The device has not enough memory.
-    #[error("out of GPU memory while allocating {label} ({bytes} bytes); close other programs, choose a smaller model or context")]
+    #[error(
+        "out of GPU memory while allocating {label} ({bytes} bytes); close other programs, choose a smaller model or context"
+    )]
     OutOfMemory {
         /// The buffer.
         label: String,

@@ -1,12 +1,12 @@
 //! Recording prebuilt dispatches and submitting them.
 
 use crate::{Gpu, GpuError, Pipeline, Readback, Slice};
-use std::rc::Rc;
+use std::sync::{Arc, PoisonError};
 
 /// A kernel with its buffers bound: what a step is made of. Built at load time, recorded any number of times.
 #[derive(Debug)]
 pub struct Dispatch {
-    pub(crate) pipeline: Rc<Pipeline>,
+    pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) bind_group: wgpu::BindGroup,
 }
 
@@ -59,7 +59,11 @@ impl Pass<'_> {
         match &mut self.mode {
             Mode::One(pass) => record(pass),
             Mode::Timed(encoder) => {
-                let profile = self.gpu.profile.as_ref().map(|profile| profile.borrow_mut());
+                let profile = self
+                    .gpu
+                    .profile
+                    .as_ref()
+                    .map(|profile| profile.lock().unwrap_or_else(PoisonError::into_inner));
                 let writes = profile.and_then(|mut profile| profile.begin(dispatch.label()));
                 let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
                     label: Some(dispatch.label()),
@@ -111,11 +115,11 @@ impl Gpu {
             encoder.copy_buffer_to_buffer(&slice.buffer.inner, slice.offset, readback.buffer(), 0, bytes);
         }
         if let Some(profile) = &self.profile {
-            profile.borrow().resolve(&mut encoder);
+            profile.lock().unwrap_or_else(PoisonError::into_inner).resolve(&mut encoder);
         }
         self.queue.submit([encoder.finish()]);
         if let Some(profile) = &self.profile {
-            profile.borrow_mut().collect(&self.device)?;
+            profile.lock().unwrap_or_else(PoisonError::into_inner).collect(&self.device)?;
         }
         self.healthy()?;
         Ok(dispatches)

@@ -2,7 +2,7 @@
 
 use crate::{Dispatch, Gpu, GpuError, Slice, unchecked};
 use redraft_shaders::{Binding, BindingKind, Kernel, Target};
-use std::rc::Rc;
+use std::sync::{Arc, PoisonError};
 
 /// A compiled kernel variant.
 #[derive(Debug)]
@@ -26,14 +26,19 @@ impl Gpu {
     /// # Errors
     /// [`GpuError::NoKernel`] if no such variant was built, [`GpuError::Kernel`] if the driver refuses it. There is
     /// no fallback to another variant.
-    pub async fn kernel(&self, name: &str, flags: &[&str]) -> Result<Rc<Pipeline>, GpuError> {
+    pub async fn kernel(&self, name: &str, flags: &[&str]) -> Result<Arc<Pipeline>, GpuError> {
         let kernel = redraft_shaders::kernel(name, flags)
             .ok_or_else(|| GpuError::NoKernel { label: format!("{name}.{}", flags.join(".")) })?;
-        if let Some(pipeline) = self.pipelines.borrow().get(kernel.label) {
-            return Ok(Rc::clone(pipeline));
+        if let Some(pipeline) =
+            self.pipelines.lock().unwrap_or_else(PoisonError::into_inner).get(kernel.label)
+        {
+            return Ok(Arc::clone(pipeline));
         }
-        let pipeline = Rc::new(self.compile(kernel).await?);
-        self.pipelines.borrow_mut().insert(kernel.label, Rc::clone(&pipeline));
+        let pipeline = Arc::new(self.compile(kernel).await?);
+        self.pipelines
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(kernel.label, Arc::clone(&pipeline));
         Ok(pipeline)
     }
 
@@ -84,7 +89,7 @@ impl Gpu {
     ///
     /// # Errors
     /// [`GpuError::Binding`] if number or sizes do not fit the kernel.
-    pub async fn bind(&self, pipeline: &Rc<Pipeline>, slices: &[Slice<'_>]) -> Result<Dispatch, GpuError> {
+    pub async fn bind(&self, pipeline: &Arc<Pipeline>, slices: &[Slice<'_>]) -> Result<Dispatch, GpuError> {
         let kernel = pipeline.kernel;
         let wrong = |message: String| GpuError::Binding { label: kernel.label.to_owned(), message };
         if slices.len() != kernel.bindings.len() {
@@ -118,7 +123,7 @@ impl Gpu {
         });
         match scope.pop().await {
             Some(error) => Err(wrong(error.to_string())),
-            None => Ok(Dispatch { pipeline: Rc::clone(pipeline), bind_group }),
+            None => Ok(Dispatch { pipeline: Arc::clone(pipeline), bind_group }),
         }
     }
 }

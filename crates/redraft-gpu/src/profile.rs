@@ -2,7 +2,7 @@
 
 use crate::{Gpu, GpuError};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Dispatches of one submission that are timed; further ones run untimed.
 const MOST: u32 = 2048;
@@ -89,7 +89,9 @@ impl Profile {
         }
         let view = self.host.get_mapped_range(0..bytes).map_err(|e| device_error(e.to_string()))?;
         for (label, pair) in self.labels.drain(..).zip(view.chunks_exact(16)) {
-            let tick = |at: usize| pair.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
+            let tick = |at: usize| {
+                pair.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
+            };
             #[expect(clippy::cast_precision_loss, reason = "a duration in ticks is far below 2^53")]
             let ticks = tick(8).saturating_sub(tick(0)) as f64;
             let total = self.totals.entry(label).or_default();
@@ -107,7 +109,7 @@ impl Gpu {
     /// [`GpuOptions::profile`](crate::GpuOptions) or timestamps.
     #[must_use]
     pub fn profile(&self) -> Option<Vec<KernelTime>> {
-        let profile = self.profile.as_ref()?.borrow();
+        let profile = self.profile.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         let mut times: Vec<_> = profile
             .totals
             .iter()

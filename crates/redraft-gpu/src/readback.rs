@@ -64,7 +64,8 @@ impl Gpu {
         }
         let lost = |message: String| GpuError::DeviceLost { reason: message };
         result.map_err(|error| lost(error.to_string()))?;
-        let view = readback.inner.get_mapped_range(0..bytes.next_multiple_of(4)).map_err(|e| lost(e.to_string()))?;
+        let view =
+            readback.inner.get_mapped_range(0..bytes.next_multiple_of(4)).map_err(|e| lost(e.to_string()))?;
         let mut data = view.to_vec();
         drop(view);
         readback.inner.unmap();

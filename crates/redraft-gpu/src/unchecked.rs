@@ -5,7 +5,10 @@
 ///
 /// Every index of our kernels is bounded by parameters that the host derives from the sizes of the very buffers it
 /// binds, and every loop has a finite bound; the tests run all kernels with checks as well (`GpuOptions::checked`).
-pub(crate) fn kernel(device: &wgpu::Device, descriptor: wgpu::ShaderModuleDescriptor<'_>) -> wgpu::ShaderModule {
+pub(crate) fn kernel(
+    device: &wgpu::Device,
+    descriptor: wgpu::ShaderModuleDescriptor<'_>,
+) -> wgpu::ShaderModule {
     // SAFETY: the text is one of ours, linked and validated at build time, never a user's. Its accesses stay inside
     // the bound buffers and its loops end, see above.
     unsafe { device.create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked()) }

@@ -85,14 +85,22 @@ impl Batch {
 
     /// Slot of each row's ancestor-or-self at each depth: `[rows][stride]`.
     pub(crate) fn slots(&self, depths: &[u32], stride: u32) -> Vec<u32> {
-        let mut slots = vec![0u32; depths.len() * stride as usize];
+        let mut slots = self.ancestors(depths, stride);
+        for slot in &mut slots {
+            *slot += self.committed;
+        }
+        slots
+    }
+
+    /// Row of each row's ancestor-or-self at each depth: `[rows][stride]`, 0 below the row's own depth.
+    pub(crate) fn ancestors(&self, depths: &[u32], stride: u32) -> Vec<u32> {
+        let mut rows = vec![0u32; depths.len() * stride as usize];
         for row in 0..depths.len() {
             let mut at = Some(row);
             while let Some(ancestor) = at {
                 let depth = depths.get(ancestor).copied().unwrap_or(0);
-                let own = self.committed + u32::try_from(ancestor).unwrap_or(0);
-                if let Some(slot) = slots.get_mut(row * stride as usize + depth as usize) {
-                    *slot = own;
+                if let Some(entry) = rows.get_mut(row * stride as usize + depth as usize) {
+                    *entry = u32::try_from(ancestor).unwrap_or(0);
                 }
                 at = match &self.parents {
                     Some(parents) => parents.get(ancestor).copied().flatten().map(|p| p as usize),
@@ -100,7 +108,13 @@ impl Batch {
                 };
             }
         }
-        slots
+        rows
+    }
+
+    /// The tokens, in order of the rows.
+    #[must_use]
+    pub fn tokens(&self) -> &[TokenId] {
+        &self.tokens
     }
 }
 

@@ -40,7 +40,9 @@ pub enum ModelError {
         expected: &'static str,
     },
     /// More memory is needed than allowed.
-    #[error("the model needs {needed} bytes of GPU memory ({plan}), the limit is {limit} bytes; choose a smaller context or model")]
+    #[error(
+        "the model needs {needed} bytes of GPU memory ({plan}), the limit is {limit} bytes; choose a smaller context or model"
+    )]
     Memory {
         /// Bytes needed.
         needed: u64,
@@ -49,6 +51,9 @@ pub enum ModelError {
         /// What they are for.
         plan: String,
     },
+    /// Sampling parameters out of range.
+    #[error("sampling: {0}")]
+    Sampling(redraft_decode::SamplingError),
     /// A batch that does not fit the loaded model.
     #[error("{what} is {found}, but must be {expected}")]
     Batch {

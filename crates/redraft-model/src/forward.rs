@@ -6,7 +6,7 @@ use crate::{Batch, KvType, LogitRows, MemoryPlan, ModelError, Path};
 use redraft_gguf::ModelConfig;
 use redraft_gpu::{Buffer, Dispatch, Gpu, GpuError, Pass, Readback, Slice};
 use redraft_shaders::params::Step;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// Most rows of a batch: prefill chunks and verified trees.
 pub(crate) const MAX_ROWS: u32 = 64;
@@ -115,7 +115,7 @@ pub(crate) struct Buffers {
 /// A model on the GPU.
 #[derive(Debug)]
 pub struct Model {
-    pub(crate) gpu: Rc<Gpu>,
+    pub(crate) gpu: Arc<Gpu>,
     pub(crate) config: ModelConfig,
     pub(crate) path: Path,
     pub(crate) kv: KvType,
@@ -134,7 +134,7 @@ pub struct Model {
 impl Model {
     /// The device.
     #[must_use]
-    pub fn gpu(&self) -> &Rc<Gpu> {
+    pub fn gpu(&self) -> &Arc<Gpu> {
         &self.gpu
     }
 
@@ -191,6 +191,10 @@ impl Model {
     pub fn logits_row(&self, row: u32) -> Slice<'_> {
         let bytes = u64::from(self.config.vocab) * 4;
         self.buffers.logits.slice(u64::from(row) * bytes, bytes)
+    }
+
+    pub(crate) fn head_step(&self) -> &Buffer {
+        &self.buffers.head_step
     }
 
     /// Captures of the last step that asked for them: rows `0 … rows` of captured layer number `index`, f32

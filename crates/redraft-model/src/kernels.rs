@@ -2,7 +2,7 @@
 
 use crate::ModelError;
 use redraft_gpu::{Capabilities, Gpu, Pipeline};
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// The family of kernels, chosen by what the adapter is and has, never by timing.
 ///
@@ -89,7 +89,7 @@ pub(crate) fn tiles(rows: u32) -> impl Iterator<Item = (usize, u32)> {
 }
 
 /// The four tile variants of a product kernel.
-pub(crate) struct ProductPipelines(pub(crate) [Rc<Pipeline>; 4]);
+pub(crate) struct ProductPipelines(pub(crate) [Arc<Pipeline>; 4]);
 
 impl ProductPipelines {
     pub(crate) async fn new(gpu: &Gpu, name: &str, format: &str, path: Path) -> Result<Self, ModelError> {

@@ -20,6 +20,7 @@ mod matrix;
 mod memory;
 mod rope;
 mod sampler;
+mod warm_up;
 
 pub use batch::{Batch, LogitRows};
 pub use error::ModelError;
@@ -27,4 +28,4 @@ pub use forward::{CaptureLayers, Model};
 pub use kernels::Path;
 pub use load::{LoadOptions, Phase, Progress};
 pub use memory::{KvType, MemoryPlan};
-pub use sampler::{Sampler, SamplerRow};
+pub use sampler::Sampler;

@@ -2,14 +2,16 @@
 
 use crate::forward::{Attention, Buffers, CaptureLayers, Layer, MAX_ROWS, Model, Product};
 use crate::kernels::{PANEL_GROUP, ProductPipelines, TILES};
-use crate::matrix::{Loader, Matrix, RowSource};
+use crate::matrix::{Loader, Matrix, Part, RowSource};
+use crate::warm_up::{kv_flag, warm_up};
 use crate::{KvType, MemoryPlan, ModelError, Path, rope};
-use redraft_gguf::{Gguf, GpuFormat, ModelConfig, PANEL, ReadAt, TensorInfo};
+use redraft_gguf::{Gguf, ModelConfig, PANEL, ReadAt, TensorInfo};
 use redraft_gpu::{Buffer, BufferUse, Dispatch, Gpu, Slice};
 use redraft_shaders::params::{
-    AttentionParams, CaptureParams, EmbedParams, GateUpParams, MatmulParams, QkvRopeParams, RmsNormParams, Step,
+    AttentionParams, CaptureParams, EmbedParams, GateUpParams, MatmulParams, QkvRopeParams, RmsNormParams,
+    Step,
 };
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// What loading is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +59,7 @@ impl Model {
     /// # Errors
     /// [`ModelError`]; nothing stays allocated.
     pub async fn load<S: ReadAt>(
-        gpu: Rc<Gpu>,
+        gpu: Arc<Gpu>,
         source: &S,
         gguf: &Gguf,
         options: &LoadOptions,
@@ -80,7 +82,7 @@ impl Model {
         let path = options.path.unwrap_or_else(|| Path::of(gpu.capabilities()));
         let capture_layers = options.captures.resolve(config.layers)?;
         let total = gguf.tensors.iter().map(|tensor| tensor.size).sum();
-        warm_up(&gpu, gguf, &config, path, options.kv, &mut progress).await?;
+        let kernels = warm_up(&gpu, gguf, &config, path, options.kv, &mut progress).await?;
         let loader = Loader { gpu: &gpu, source, progress, done: 0, total, unflushed: 0 };
         let rope_bytes = u64::from(context + MAX_ROWS) * u64::from(config.head_dim) * 4;
         let rope = gpu.buffer("rope", rope_bytes, BufferUse::Storage).await?;
@@ -102,8 +104,9 @@ impl Model {
             false => build.token_table("output.weight").await?,
         };
         let head = build.head(&head_table).await?;
+        let mut progress = build.loader.progress;
         gpu.flush()?;
-        Ok(Self {
+        let model = Self {
             config,
             path,
             kv: options.kv,
@@ -117,7 +120,9 @@ impl Model {
             head,
             buffers,
             gpu,
-        })
+        };
+        model.first_steps(kernels, &mut progress)?;
+        Ok(model)
     }
 }
 
@@ -132,75 +137,6 @@ fn check_shape(config: &ModelConfig) -> Result<(), ModelError> {
         });
     }
     Ok(())
-}
-
-/// Compiles every kernel of the model, with progress; later look-ups find them.
-async fn warm_up(
-    gpu: &Gpu,
-    gguf: &Gguf,
-    config: &ModelConfig,
-    path: Path,
-    kv: KvType,
-    progress: &mut impl FnMut(Progress),
-) -> Result<(), ModelError> {
-    let mut wanted: Vec<(&str, Vec<&str>)> = vec![("rms_norm", vec![path.norm()]), ("capture", vec![])];
-    let kv = kv_flag(kv);
-    if path.whole_rows() {
-        wanted.push(("attention_scores", vec![kv, path.name()]));
-        wanted.push(("attention_values", vec![kv, path.name()]));
-    } else {
-        wanted.push(("attention", vec![kv]));
-    }
-    let format_of = |name: &str| {
-        let tensor = gguf.tensor(name)?;
-        GpuFormat::for_type(tensor.kind).ok().map(|format| (tensor.kind, format.name()))
-    };
-    let mut product = |kernel: &'static str, format: &'static str| {
-        for (_, tile, _) in TILES {
-            let item = (kernel, vec![format, tile, path.name()]);
-            if !wanted.contains(&item) {
-                wanted.push(item);
-            }
-        }
-    };
-    for layer in 0..config.layers {
-        for part in ["attn_q", "attn_k", "attn_v"] {
-            if let Some((_, format)) = format_of(&format!("blk.{layer}.{part}.weight")) {
-                product("qkv_rope", format);
-            }
-        }
-        let gate = format_of(&format!("blk.{layer}.ffn_gate.weight"));
-        let up = format_of(&format!("blk.{layer}.ffn_up.weight"));
-        if let (Some((gate, format)), Some((up, _))) = (gate, up) {
-            product("gate_up", if gate == up { format } else { GpuFormat::F32.name() });
-        }
-        for part in ["attn_output", "ffn_down"] {
-            if let Some((_, format)) = format_of(&format!("blk.{layer}.{part}.weight")) {
-                product("matmul", format);
-            }
-        }
-    }
-    let embedding = format_of("token_embd.weight");
-    if let Some((_, format)) = format_of("output.weight").or(embedding) {
-        product("matmul", format);
-    }
-    if let Some((_, format)) = embedding {
-        wanted.push(("embed", vec![format]));
-    }
-    let total = wanted.len() as u64;
-    for (done, (name, flags)) in (0u64..).zip(&wanted) {
-        progress(Progress { phase: Phase::Kernels, done, total });
-        gpu.kernel(name, flags).await?;
-    }
-    progress(Progress { phase: Phase::Kernels, done: total, total });
-    Ok(())
-}
-
-fn kv_flag(kv: KvType) -> &'static str {
-    match kv {
-        KvType::F16 => "kv16",
-        KvType::F32 => "kv32",
-    }
 }
 
 impl Buffers {
@@ -296,8 +232,7 @@ impl<S: ReadAt, P: FnMut(Progress)> Build<'_, S, P> {
             let params = EmbedParams { blocks: table.blocks, first: part.first, count: part.rows, pad0: 0 };
             let params = self.gpu.uniform("embed.params", &params).await?;
             let b = self.buffers;
-            let slices =
-                [params.whole(), b.step.whole(), b.rows.whole(), part.buffer.whole(), b.h.whole()];
+            let slices = [params.whole(), b.step.whole(), b.rows.whole(), part.buffer.whole(), b.h.whole()];
             dispatches.push(self.gpu.bind(&pipeline, &slices).await?);
         }
         Ok(dispatches)
@@ -312,8 +247,7 @@ impl<S: ReadAt, P: FnMut(Progress)> Build<'_, S, P> {
         let params = CaptureParams { columns, first: index * MAX_ROWS * columns, pad0: 0, pad1: 0 };
         let params = self.gpu.uniform("capture.params", &params).await?;
         let pipeline = self.gpu.kernel("capture", &[]).await?;
-        let slices =
-            [params.whole(), self.buffers.step.whole(), self.buffers.h.whole(), captures.whole()];
+        let slices = [params.whole(), self.buffers.step.whole(), self.buffers.h.whole(), captures.whole()];
         Ok(Some(self.gpu.bind(&pipeline, &slices).await?))
     }
 
@@ -321,7 +255,8 @@ impl<S: ReadAt, P: FnMut(Progress)> Build<'_, S, P> {
         let tensor = self.tensor(name)?.clone();
         let gain = self.loader.vector(&tensor).await?;
         let gain = self.gpu.storage(name, &gain).await?;
-        let params = RmsNormParams { columns: self.config.hidden, eps: self.config.rms_eps, pad0: 0, pad1: 0 };
+        let params =
+            RmsNormParams { columns: self.config.hidden, eps: self.config.rms_eps, pad0: 0, pad1: 0 };
         let params = self.gpu.uniform("rms_norm.params", &params).await?;
         let pipeline = self.gpu.kernel("rms_norm", &[self.path.norm()]).await?;
         let b = self.buffers;
@@ -393,7 +328,8 @@ impl<S: ReadAt, P: FnMut(Progress)> Build<'_, S, P> {
                 sources.push(self.loader.vector(&tensor).await?);
             }
             for (value, row) in values.iter_mut().zip(pairs.iter().flatten()) {
-                *value = sources.get(row.tensor).and_then(|s| s.get(row.row as usize)).copied().unwrap_or(0.0);
+                *value =
+                    sources.get(row.tensor).and_then(|s| s.get(row.row as usize)).copied().unwrap_or(0.0);
             }
         }
         Ok(self.gpu.storage("bias", &values).await?)
@@ -414,7 +350,7 @@ impl<S: ReadAt, P: FnMut(Progress)> Build<'_, S, P> {
             found: u64::from(layer),
             expected: "one of the model",
         })?;
-        let params = |part: &crate::matrix::Part| QkvRopeParams {
+        let params = |part: &Part| QkvRopeParams {
             pairs: part.rows / 2,
             blocks: matrix.blocks,
             first_pair: pairs.start + part.first / 2,
@@ -430,14 +366,8 @@ impl<S: ReadAt, P: FnMut(Progress)> Build<'_, S, P> {
             p.pairs = p.pairs.min(count - (p.first_pair - pairs.start));
             p
         };
-        let rest = [
-            bias.whole(),
-            self.rope.whole(),
-            b.rows.whole(),
-            b.q.whole(),
-            keys.whole(),
-            values.whole(),
-        ];
+        let rest =
+            [bias.whole(), self.rope.whole(), b.rows.whole(), b.q.whole(), keys.whole(), values.whole()];
         self.product("qkv_rope", matrix, &b.x, |part| clip(params(part)), &rest).await
     }
 
@@ -472,7 +402,7 @@ impl<S: ReadAt, P: FnMut(Progress)> Build<'_, S, P> {
 
     async fn head(&self, table: &Matrix) -> Result<Product, ModelError> {
         let b = self.buffers;
-        let params = |part: &crate::matrix::Part| MatmulParams {
+        let params = |part: &Part| MatmulParams {
             rows: part.rows,
             blocks: table.blocks,
             first: part.first,
@@ -493,7 +423,7 @@ impl<S: ReadAt, P: FnMut(Progress)> Build<'_, S, P> {
         add: bool,
         y: &Buffer,
     ) -> Result<Product, ModelError> {
-        let params = |part: &crate::matrix::Part| MatmulParams {
+        let params = |part: &Part| MatmulParams {
             rows: part.rows,
             blocks: matrix.blocks,
             first: part.first,
@@ -511,7 +441,7 @@ impl<S: ReadAt, P: FnMut(Progress)> Build<'_, S, P> {
         kernel: &str,
         matrix: &Matrix,
         x: &Buffer,
-        params: impl Fn(&crate::matrix::Part) -> T,
+        params: impl Fn(&Part) -> T,
         rest: &[Slice<'_>],
     ) -> Result<Product, ModelError> {
         self.product_at(kernel, matrix, &self.buffers.step, x, params, rest).await
@@ -524,7 +454,7 @@ impl<S: ReadAt, P: FnMut(Progress)> Build<'_, S, P> {
         matrix: &Matrix,
         step: &Buffer,
         x: &Buffer,
-        params: impl Fn(&crate::matrix::Part) -> T,
+        params: impl Fn(&Part) -> T,
         rest: &[Slice<'_>],
     ) -> Result<Product, ModelError> {
         let pipelines = ProductPipelines::new(self.gpu, kernel, matrix.format.name(), self.path).await?;
@@ -563,7 +493,11 @@ impl<S: ReadAt, P: FnMut(Progress)> Build<'_, S, P> {
         };
         let params = self.gpu.uniform("attention.params", &params).await?;
         let Some((keys, values)) = b.kv.get(layer) else {
-            return Err(ModelError::Shape { what: "layer", found: layer as u64, expected: "one of the model" });
+            return Err(ModelError::Shape {
+                what: "layer",
+                found: layer as u64,
+                expected: "one of the model",
+            });
         };
         let kv = kv_flag(self.kv);
         let shared = [params.whole(), b.step.whole(), b.rows.whole(), b.slots.whole()];

@@ -50,7 +50,8 @@ struct RowReader<'a> {
 impl<'a> RowReader<'a> {
     fn new(tensor: &'a TensorInfo) -> Result<Self, ModelError> {
         let rows = tensor.rows().max(1);
-        let row_bytes = usize::try_from(tensor.size / rows).map_err(|_| shape("bytes of a row", tensor.size))?;
+        let row_bytes =
+            usize::try_from(tensor.size / rows).map_err(|_| shape("bytes of a row", tensor.size))?;
         Ok(Self { tensor, row_bytes, window: Vec::new(), first: 0 })
     }
 
@@ -63,10 +64,10 @@ impl<'a> RowReader<'a> {
             let bytes = usize::try_from(count).unwrap_or(0) * self.row_bytes;
             self.window.resize(bytes, 0);
             let offset = self.tensor.offset + row * self.row_bytes as u64;
-            source.read_at(offset, &mut self.window).await.map_err(|source| ModelError::Read {
-                tensor: self.tensor.name.clone(),
-                source,
-            })?;
+            source
+                .read_at(offset, &mut self.window)
+                .await
+                .map_err(|source| ModelError::Read { tensor: self.tensor.name.clone(), source })?;
             self.first = row;
         }
         let at = usize::try_from(row - self.first).unwrap_or(usize::MAX).saturating_mul(self.row_bytes);
@@ -76,6 +77,17 @@ impl<'a> RowReader<'a> {
 
 fn shape(what: &'static str, found: u64) -> ModelError {
     ModelError::Shape { what, found, expected: "within the tensor" }
+}
+
+/// Each panel's quants, then its scales, from the two streams of `pack_rows`.
+pub(crate) fn interleave(panels: usize, quants: &[u32], scales: &[u32]) -> Vec<u32> {
+    let (quant, scale) = (quants.len() / panels.max(1), scales.len() / panels.max(1));
+    let mut words = Vec::with_capacity(quants.len() + scales.len());
+    for panel in 0..panels {
+        words.extend_from_slice(quants.get(panel * quant..(panel + 1) * quant).unwrap_or_default());
+        words.extend_from_slice(scales.get(panel * scale..(panel + 1) * scale).unwrap_or_default());
+    }
+    words
 }
 
 /// Where matrices go and who hears of it.
@@ -118,7 +130,8 @@ impl<S: ReadAt, P: FnMut(Progress)> Loader<'_, S, P> {
         let first = tensors.first().ok_or_else(|| shape("tensors", 0))?;
         let kind = if widen { GgmlType::F32 } else { first.kind };
         let columns = usize::try_from(first.columns()).map_err(|_| shape("columns", first.columns()))?;
-        let pack_error = |tensor: &TensorInfo, source| ModelError::Pack { tensor: tensor.name.clone(), source };
+        let pack_error =
+            |tensor: &TensorInfo, source| ModelError::Pack { tensor: tensor.name.clone(), source };
         let format = GpuFormat::for_type(kind).map_err(|e| pack_error(first, e))?;
         let blocks = columns / 32;
         let panel_words =
@@ -149,11 +162,7 @@ impl<S: ReadAt, P: FnMut(Progress)> Loader<'_, S, P> {
                 offset += words.len() as u64 * 4;
             }
             let as_u32 = |value: usize| u32::try_from(value).map_err(|_| shape("rows", value as u64));
-            parts.push(Part {
-                buffer,
-                first: as_u32(index * per_part * PANEL)?,
-                rows: as_u32(rows.len())?,
-            });
+            parts.push(Part { buffer, first: as_u32(index * per_part * PANEL)?, rows: as_u32(rows.len())? });
         }
         let blocks = u32::try_from(blocks).map_err(|_| shape("columns", columns as u64))?;
         Ok(Matrix { format, blocks, parts })
@@ -191,12 +200,7 @@ impl<S: ReadAt, P: FnMut(Progress)> Loader<'_, S, P> {
         pack_rows(kind, columns, rows.len(), &bytes, &mut quants, &mut scales)
             .map_err(|source| ModelError::Pack { tensor: name(), source })?;
         let panels = rows.len().div_ceil(PANEL);
-        let (quant, scale) = (quants.len() / panels.max(1), scales.len() / panels.max(1));
-        let mut words = Vec::with_capacity(quants.len() + scales.len());
-        for panel in 0..panels {
-            words.extend_from_slice(quants.get(panel * quant..(panel + 1) * quant).unwrap_or_default());
-            words.extend_from_slice(scales.get(panel * scale..(panel + 1) * scale).unwrap_or_default());
-        }
+        let words = interleave(panels, &quants, &scales);
         self.advance(read);
         Ok(words)
     }

@@ -62,7 +62,10 @@ impl MemoryPlan {
         let kv_row = wide(config.kv_heads) * wide(config.head_dim);
         let slots = context + rows;
         let q = wide(config.heads) * wide(config.head_dim);
-        let per_row = 2 * wide(config.hidden) + 2 * q + wide(config.ffn) + wide(config.vocab)
+        let per_row = 2 * wide(config.hidden)
+            + 2 * q
+            + wide(config.ffn)
+            + wide(config.vocab)
             + wide(config.heads) * (context + rows);
         Ok(Self {
             weights,

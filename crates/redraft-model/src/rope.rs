@@ -45,7 +45,8 @@ mod tests {
         let bytes = gguf.to_gguf().expect("a valid tiny model");
         let file = pollster::block_on(redraft_gguf::Gguf::read(&bytes)).expect("a valid file");
         let config = ModelConfig::from_gguf(&file).expect("a valid model");
-        let mut rows: Vec<_> = (0..config.head_dim / 2).flat_map(|pair| pair_rows(&config, pair, true)).collect();
+        let mut rows: Vec<_> =
+            (0..config.head_dim / 2).flat_map(|pair| pair_rows(&config, pair, true)).collect();
         rows.sort_unstable();
         assert_eq!(rows, (0..config.head_dim).collect::<Vec<_>>(), "every row once");
     }

@@ -27,6 +27,7 @@
 
 #[cfg(not(target_arch = "wasm32"))]
 mod fixtures;
+mod gpu_log;
 mod prng;
 mod quantize;
 pub mod reference;
@@ -36,6 +37,7 @@ mod writer;
 
 #[cfg(not(target_arch = "wasm32"))]
 pub use fixtures::{MODEL_FILE, Skip, declared_skip, declared_skips, model_path, shared_data};
+pub use gpu_log::ran_on_gpu;
 pub use prng::{Prng, fnv1a};
 pub use quantize::{QuantizeError, quantize};
 pub use reference::{Forward, KvType, ReferenceError};

@@ -1,1 +1,46 @@
-//! Exact, fast language model inference on any WebGPU adapter
+//! Exact, fast language model inference on any WebGPU adapter.
+//!
+//! [`Engine::load`] opens an adapter and puts a GGUF model on it; [`Engine::generate`] streams an answer as a
+//! [`TokenStream`]; [`Chat`] keeps the turns of a conversation. [`Engine::forward`] gives logits and captures to those
+//! who sample or study by themselves. Everything that touches the GPU is async; natively, block on it with whatever
+//! executor you like (`pollster::block_on` will do).
+//!
+//! ```no_run
+//! use redraft::{Engine, EngineOptions, FileSource, GenerateOptions, Message};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let file = FileSource::open("SmolLM2-135M-Instruct.Q4_1.gguf")?;
+//! let mut engine = Engine::load(&file, EngineOptions::default(), |_| {}).await?;
+//! let prompt = engine.encode_chat(&[Message::user("What is the capital of France?")])?;
+//! let mut answer = engine.generate(&prompt, GenerateOptions::default())?;
+//! while let Some(step) = answer.next().await? {
+//!     print!("{}", step.text);
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! Output is a function of prompt, seed, parameters and adapter: a row of a batch is computed by the same operations
+//! in the same order whatever else is in the batch, see `redraft_model::Path`.
+
+mod chat;
+mod engine;
+mod error;
+mod generate;
+
+pub use chat::Chat;
+pub use engine::{Engine, EngineOptions, ForwardOutput, Rows, Want, check_adapter};
+pub use error::Error;
+pub use generate::{CancelToken, GenerateOptions, Generation, Step, Timings, TokenStream};
+pub use redraft_decode::{LogProb, LogProbs, SamplingParams, StopReason, TokenId};
+#[cfg(not(target_arch = "wasm32"))]
+pub use redraft_gguf::FileSource;
+pub use redraft_gguf::{
+    Architecture, Array, GgmlType, Gguf, GgufError, Metadata, ModelConfig, ReadAt, ReadError, TensorInfo,
+    Value,
+};
+pub use redraft_gpu::{
+    AdapterChoice, AdapterFeatures, AdapterLimits, AdapterReport, GpuError, KernelTime, adapters,
+};
+pub use redraft_model::check::{CheckItem, CheckReport, Outcome};
+pub use redraft_model::{CaptureLayers, KvType, MemoryPlan, ModelError, Path, Phase, Progress};
+pub use redraft_text::{ChatTemplate, Message, RenderOptions, Special, TemplateError, Tokenizer};

@@ -1,0 +1,5 @@
+//! The forward pass on the GPU: against the f32 reference, and against itself, bit for bit.
+
+mod reference;
+mod row_exact;
+mod support;

@@ -1,0 +1,323 @@
+//! A model ready to answer.
+
+use crate::Error;
+use crate::generate::{GenerateOptions, TokenStream};
+use redraft_decode::TokenId;
+use redraft_gguf::{Gguf, ModelConfig, ReadAt};
+use redraft_gpu::{AdapterChoice, AdapterReport, Gpu, GpuOptions, KernelTime, Readback};
+use redraft_model::check::{self, CheckReport};
+use redraft_model::{
+    Batch, CaptureLayers, KvType, LoadOptions, LogitRows, MemoryPlan, Model, Path, Progress, Sampler,
+};
+use redraft_text::{ChatTemplate, Message, RenderOptions, Special, Tokenizer};
+use std::sync::Arc;
+
+/// How to load a model.
+#[derive(Debug, Clone, Default)]
+pub struct EngineOptions {
+    /// Which adapter computes.
+    pub adapter: AdapterChoice,
+    /// Tokens of the context; by default the model's own, at most 4096.
+    pub context: Option<u32>,
+    /// Type of the KV cache.
+    pub kv: KvType,
+    /// Only what WebGPU has in browsers: no subgroups.
+    pub strict: bool,
+    /// Compile kernels with bounds checks; for tests.
+    pub checked: bool,
+    /// Kernel family; by default what suits the adapter.
+    pub path: Option<Path>,
+    /// Time every dispatch, for [`Engine::profile_report`]. Slows everything down.
+    pub profile: bool,
+    /// What [`Engine::pipeline_cache`] gave in an earlier run on this adapter.
+    pub pipeline_cache: Option<Vec<u8>>,
+    /// Where to capture the residual stream.
+    pub captures: CaptureLayers,
+    /// Refuse models that need more device memory than this many bytes.
+    pub memory_limit: Option<u64>,
+}
+
+/// Rows whose logits [`Engine::forward`] returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Rows {
+    /// None.
+    None,
+    /// The last one.
+    #[default]
+    Last,
+    /// All of them.
+    All,
+}
+
+/// What [`Engine::forward`] returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Want {
+    /// Logits of which rows.
+    pub logits: Rows,
+    /// The residual stream at the layers that the engine was loaded for.
+    pub captures: bool,
+}
+
+/// What a forward pass computed.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ForwardOutput {
+    /// `[rows][vocab]`.
+    pub logits: Vec<f32>,
+    /// `[layers][rows][hidden]`.
+    pub captures: Vec<f32>,
+}
+
+/// A model on an adapter, its tokenizer, and the sequence whose keys and values it holds.
+#[derive(Debug)]
+pub struct Engine {
+    pub(crate) model: Model,
+    pub(crate) sampler: Sampler,
+    pub(crate) ids: Readback,
+    pub(crate) sequence: Vec<TokenId>,
+    tokenizer: Tokenizer,
+    template: Option<ChatTemplate>,
+}
+
+impl Engine {
+    /// Opens an adapter and loads the GGUF file that `source` reads onto it.
+    ///
+    /// # Errors
+    /// [`Error`]; nothing stays allocated.
+    pub async fn load(
+        source: &impl ReadAt,
+        options: EngineOptions,
+        progress: impl FnMut(Progress),
+    ) -> Result<Self, Error> {
+        // The cheap checks come first: a file that cannot work is refused before a device is opened.
+        let gguf = Gguf::read(source).await?;
+        let config = ModelConfig::from_gguf(&gguf)?;
+        let tokenizer = Tokenizer::from_gguf(&gguf.metadata)?;
+        if tokenizer.len() > config.vocab as usize {
+            return Err(Error::Vocabulary { tokenizer: tokenizer.len(), model: config.vocab });
+        }
+        let template = ChatTemplate::from_gguf(&gguf.metadata)?;
+        let gpu_options = GpuOptions {
+            strict: options.strict,
+            checked: options.checked,
+            profile: options.profile,
+            pipeline_cache: options.pipeline_cache,
+        };
+        let gpu = Arc::new(Gpu::open(&options.adapter, &gpu_options).await?);
+        let load = LoadOptions {
+            context: options.context,
+            kv: options.kv,
+            path: options.path,
+            captures: options.captures,
+            memory_limit: options.memory_limit,
+        };
+        let model = Model::load(Arc::clone(&gpu), source, &gguf, &load, progress).await?;
+        let sampler = Sampler::new(&model).await?;
+        let ids = gpu.readback("ids", u64::from(model.max_rows()) * 4).await?;
+        Ok(Self { model, sampler, ids, sequence: Vec::new(), tokenizer, template })
+    }
+
+    /// The model's shape.
+    #[must_use]
+    pub fn config(&self) -> &ModelConfig {
+        self.model.config()
+    }
+
+    /// The model itself, for what the engine does not cover.
+    #[must_use]
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// The tokenizer.
+    #[must_use]
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// The model's chat template, if it has one.
+    #[must_use]
+    pub fn template(&self) -> Option<&ChatTemplate> {
+        self.template.as_ref()
+    }
+
+    /// The adapter in use.
+    #[must_use]
+    pub fn adapter(&self) -> &AdapterReport {
+        self.model.gpu().report()
+    }
+
+    /// Device memory in use.
+    #[must_use]
+    pub fn memory(&self) -> MemoryPlan {
+        self.model.memory()
+    }
+
+    /// Tokens of the context.
+    #[must_use]
+    pub fn context(&self) -> u32 {
+        self.model.context()
+    }
+
+    /// Tokens of a plain text; special tokens in it are recognised, and what the model wants around a prompt is added.
+    ///
+    /// # Errors
+    /// [`Error::Tokenizer`].
+    pub fn encode(&self, text: &str) -> Result<Vec<TokenId>, Error> {
+        Ok(self.tokenizer.encode_prompt(text, Special::Parse)?.into_iter().map(TokenId).collect())
+    }
+
+    /// Tokens of a conversation, up to where the model's answer begins.
+    ///
+    /// # Errors
+    /// [`Error::NoTemplate`], [`Error::Template`], [`Error::Tokenizer`].
+    pub fn encode_chat(&self, messages: &[Message]) -> Result<Vec<TokenId>, Error> {
+        let template = self.template.as_ref().ok_or(Error::NoTemplate)?;
+        let options = RenderOptions { add_generation_prompt: true, ..RenderOptions::default() };
+        let text = template.render(messages, options)?;
+        Ok(self.tokenizer.encode(&text, Special::Parse)?.into_iter().map(TokenId).collect())
+    }
+
+    /// Streams an answer to `prompt`. Keys and values of a prefix shared with the last sequence are reused.
+    ///
+    /// # Errors
+    /// [`Error::EmptyPrompt`], [`Error::PromptTooLong`], [`Error::Token`], [`Error::Sampling`], [`Error::Stop`].
+    pub fn generate(
+        &mut self,
+        prompt: &[TokenId],
+        options: GenerateOptions,
+    ) -> Result<TokenStream<'_>, Error> {
+        TokenStream::new(self, prompt, options)
+    }
+
+    /// Appends `tokens` to the sequence and computes them.
+    ///
+    /// # Errors
+    /// [`Error::EmptyPrompt`], [`Error::PromptTooLong`] if they do not fit the context, [`Error::Token`],
+    /// [`Error::Model`]. Tokens of chunks already computed stay in the sequence.
+    pub async fn forward(&mut self, tokens: &[TokenId], want: Want) -> Result<ForwardOutput, Error> {
+        self.check_prompt(tokens, self.position(), self.context())?;
+        let vocab = self.config().vocab as usize;
+        let layers = if want.captures { self.model.capture_layers().len() } else { 0 };
+        let mut by_layer = vec![Vec::new(); layers];
+        let mut output = ForwardOutput::default();
+        let chunk = self.model.max_rows() as usize;
+        let chunks = tokens.len().div_ceil(chunk);
+        for (index, part) in tokens.chunks(chunk).enumerate() {
+            let logits = match want.logits {
+                Rows::All => LogitRows::All,
+                Rows::Last if index + 1 == chunks => LogitRows::Last,
+                _ => LogitRows::None,
+            };
+            let mut batch = Batch::chain(self.position(), part, logits);
+            if want.captures {
+                batch = batch.with_captures();
+            }
+            self.model.submit(&batch, |_| Ok(()), &[])?;
+            self.sequence.extend_from_slice(part);
+            let rows = match logits {
+                LogitRows::All => part.len(),
+                LogitRows::Last => 1,
+                LogitRows::None => 0,
+            };
+            if rows > 0 {
+                let bytes = (rows * vocab * 4) as u64;
+                output.logits.extend(self.floats(self.model.logits().slice(0, bytes)).await?);
+            }
+            for (layer, values) in by_layer.iter_mut().enumerate() {
+                if let Some(slice) = self.model.capture(layer, batch.rows()) {
+                    values.extend(self.floats(slice).await?);
+                }
+            }
+        }
+        output.captures = by_layer.concat();
+        Ok(output)
+    }
+
+    async fn floats(&self, slice: redraft_gpu::Slice<'_>) -> Result<Vec<f32>, Error> {
+        let bytes = self.model.gpu().fetch(slice).await?;
+        Ok(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+    }
+
+    /// Logits of the first row that the last step computed.
+    pub(crate) async fn last_logits(&self) -> Result<Vec<f32>, Error> {
+        self.floats(self.model.logits_row(0)).await
+    }
+
+    pub(crate) fn check_prompt(&self, tokens: &[TokenId], at: u32, context: u32) -> Result<(), Error> {
+        let vocab = self.config().vocab;
+        if tokens.is_empty() {
+            return Err(Error::EmptyPrompt);
+        }
+        if let Some(token) = tokens.iter().find(|token| token.0 >= vocab) {
+            return Err(Error::Token { id: token.0, vocab });
+        }
+        let total = u64::from(at) + tokens.len() as u64;
+        if total > u64::from(context) {
+            return Err(Error::PromptTooLong { tokens: total, context: self.context() });
+        }
+        Ok(())
+    }
+
+    /// Tokens of the current sequence.
+    #[must_use]
+    pub fn position(&self) -> u32 {
+        u32::try_from(self.sequence.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Forgets all but the first `len` tokens of the sequence.
+    pub fn truncate(&mut self, len: u32) {
+        self.sequence.truncate(len as usize);
+    }
+
+    /// Forgets the sequence.
+    pub fn reset(&mut self) {
+        self.sequence.clear();
+    }
+
+    /// Computes one step of `rows` verification rows (a binary tree, logits for each) after `position` tokens, and
+    /// waits for it. For measurements: the sequence is forgotten.
+    ///
+    /// # Errors
+    /// [`Error::Model`] if the rows do not fit.
+    pub async fn time_rows(&mut self, rows: u32, position: u32) -> Result<(), Error> {
+        self.sequence.clear();
+        let tokens = vec![TokenId(0); rows as usize];
+        let parents: Vec<_> = (0..rows).map(|row| row.checked_sub(1).map(|above| above / 2)).collect();
+        let batch = Batch::tree(position, &tokens, &parents);
+        let first = self.model.logits().slice(0, 4);
+        self.model.submit(&batch, |_| Ok(()), &[(first, &self.ids)])?;
+        self.model.gpu().read(&self.ids, 4).await?;
+        Ok(())
+    }
+
+    /// Proves on this adapter, for this model, that a row does not depend on the batch it is computed in.
+    ///
+    /// # Errors
+    /// [`Error::Model`] if a step fails; differences are in the report.
+    pub async fn check(&mut self) -> Result<CheckReport, Error> {
+        self.sequence.clear();
+        Ok(check::model(&self.model).await?)
+    }
+
+    /// Compiled pipelines, for [`EngineOptions::pipeline_cache`] of a later run; `None` where the backend has no cache.
+    #[must_use]
+    pub fn pipeline_cache(&self) -> Option<Vec<u8>> {
+        self.model.gpu().pipeline_cache()
+    }
+
+    /// Time per kernel since loading; `None` without [`EngineOptions::profile`] or timestamps.
+    #[must_use]
+    pub fn profile_report(&self) -> Option<Vec<KernelTime>> {
+        self.model.gpu().profile()
+    }
+}
+
+/// Runs every product kernel and a small built-in model on an adapter and compares: tile variants with each other bit
+/// for bit, and all with the CPU.
+///
+/// # Errors
+/// [`Error::Gpu`] if the adapter cannot be opened.
+pub async fn check_adapter(choice: &AdapterChoice) -> Result<CheckReport, Error> {
+    let gpu = Arc::new(Gpu::open(choice, &GpuOptions::default()).await?);
+    Ok(check::adapter(&gpu).await?)
+}

@@ -1,0 +1,299 @@
+//! Streaming an answer.
+
+use crate::{Engine, Error};
+use redraft_decode::{LogProbs, SamplingParams, StopPolicy, StopReason, TokenId, log_probs};
+use redraft_model::{Batch, LogitRows};
+use redraft_text::{Detokenizer, StopMatcher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use web_time::Instant;
+
+/// Stops an answer from elsewhere: another thread, a signal handler, a button. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct CancelToken(Arc<AtomicBool>);
+
+impl CancelToken {
+    /// Stops the answer at the next token, or the prompt at its next chunk.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was cancelled.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// How to answer.
+#[derive(Debug, Clone)]
+pub struct GenerateOptions {
+    /// Most tokens of the answer.
+    pub max_tokens: u32,
+    /// How tokens are chosen; greedy by default.
+    pub sampling: SamplingParams,
+    /// Texts that end the answer; they are not part of it.
+    pub stop: Vec<String>,
+    /// With each token its log-probability and those of this many likeliest tokens.
+    pub log_probs: Option<u8>,
+    /// Stops the answer early.
+    pub cancel: CancelToken,
+    /// Go on after end-of-sequence tokens.
+    pub ignore_eos: bool,
+}
+
+impl Default for GenerateOptions {
+    fn default() -> Self {
+        Self {
+            max_tokens: 256,
+            sampling: SamplingParams::default(),
+            stop: Vec::new(),
+            log_probs: None,
+            cancel: CancelToken::default(),
+            ignore_eos: false,
+        }
+    }
+}
+
+/// One token of an answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// The token.
+    pub id: TokenId,
+    /// Text that is final with it: whole characters, nothing that might belong to a stop string. May be empty.
+    pub text: String,
+    /// Log-probabilities, if asked for.
+    pub log_probs: Option<LogProbs>,
+}
+
+/// Where the time went.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Timings {
+    /// Seconds until the first token.
+    pub prefill_s: f64,
+    /// Seconds for the tokens after the first.
+    pub decode_s: f64,
+    /// Prompt tokens computed; those reused from the last sequence are not counted.
+    pub prefill_tokens: u32,
+    /// Tokens after the first.
+    pub decode_tokens: u32,
+}
+
+/// A finished answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Generation {
+    /// The answer, up to the stop string if there was one.
+    pub text: String,
+    /// The prompt.
+    pub prompt_ids: Vec<TokenId>,
+    /// All tokens of the answer, an end-of-sequence token included.
+    pub ids: Vec<TokenId>,
+    /// Why it ended.
+    pub stop_reason: StopReason,
+    /// Where the time went.
+    pub timings: Timings,
+    /// Prompt tokens whose keys and values were reused.
+    pub reused_tokens: u32,
+}
+
+/// An answer being made. Dropping it ends it; the tokens so far stay in the engine's sequence.
+#[derive(Debug)]
+pub struct TokenStream<'e> {
+    engine: &'e mut Engine,
+    prompt: Vec<TokenId>,
+    options: GenerateOptions,
+    policy: StopPolicy,
+    detokenizer: Detokenizer,
+    stops: StopMatcher,
+    ids: Vec<TokenId>,
+    text: String,
+    ended: Option<StopReason>,
+    timings: Timings,
+    reused: u32,
+}
+
+impl<'e> TokenStream<'e> {
+    pub(crate) fn new(
+        engine: &'e mut Engine,
+        prompt: &[TokenId],
+        options: GenerateOptions,
+    ) -> Result<Self, Error> {
+        // One slot must be left for the first token of the answer.
+        engine.check_prompt(prompt, 0, engine.context().saturating_sub(1))?;
+        options.sampling.validate(engine.config().vocab)?;
+        let stops = StopMatcher::new(options.stop.iter().map(String::as_str))?;
+        let shared = engine.sequence.iter().zip(prompt).take_while(|(held, wanted)| held == wanted).count();
+        // The last token of the prompt is computed again: its logits are what the answer begins with.
+        let reused = u32::try_from(shared.min(prompt.len() - 1)).unwrap_or(0);
+        engine.truncate(reused);
+        let eos = if options.ignore_eos { &[] } else { engine.tokenizer().eos_ids() };
+        let policy = StopPolicy {
+            eos: eos.iter().copied().map(TokenId).collect(),
+            max_tokens: Some(options.max_tokens),
+            context: engine.context(),
+        };
+        let detokenizer = Detokenizer::new(engine.tokenizer()).continuing();
+        Ok(Self {
+            engine,
+            prompt: prompt.to_vec(),
+            policy,
+            detokenizer,
+            stops,
+            ids: Vec::new(),
+            text: String::new(),
+            ended: (options.max_tokens == 0).then_some(StopReason::MaxTokens),
+            timings: Timings::default(),
+            reused,
+            options,
+        })
+    }
+
+    /// The next token, or `None` after the last.
+    ///
+    /// # Errors
+    /// [`Error::Model`], [`Error::Gpu`]; the answer cannot go on then.
+    pub async fn next(&mut self) -> Result<Option<Step>, Error> {
+        if self.ended.is_some() {
+            return Ok(None);
+        }
+        let started = Instant::now();
+        let first = self.ids.is_empty();
+        let sampled = if first { self.prefill().await? } else { self.decode().await? };
+        let Some(id) = sampled else {
+            self.end(StopReason::Cancelled);
+            return Ok(None);
+        };
+        let log_probs = match self.options.log_probs {
+            Some(top) => Some(log_probs(&self.engine.last_logits().await?, id, usize::from(top))?),
+            None => None,
+        };
+        let text = self.take(id)?;
+        let elapsed = started.elapsed().as_secs_f64();
+        if first {
+            self.timings.prefill_s += elapsed;
+        } else {
+            self.timings.decode_s += elapsed;
+            self.timings.decode_tokens += 1;
+        }
+        Ok(Some(Step { id, text, log_probs }))
+    }
+
+    /// Computes what is left of the prompt, chunk by chunk, and samples; `None` if cancelled.
+    async fn prefill(&mut self) -> Result<Option<TokenId>, Error> {
+        let chunk = self.engine.model.max_rows() as usize;
+        self.engine.sampler.configure(&self.options.sampling).await?;
+        // Penalties look back on the whole prompt, reused or not.
+        self.engine.sampler.commit(0, &self.engine.sequence)?;
+        loop {
+            if self.options.cancel.is_cancelled() {
+                return Ok(None);
+            }
+            let done = self.engine.sequence.len();
+            let left = self.prompt.get(done..).unwrap_or_default();
+            let part = &left[..left.len().min(chunk)];
+            let last = part.len() == left.len();
+            let count = u32::try_from(part.len()).unwrap_or(0);
+            if last {
+                let batch = Batch::chain(self.engine.position(), part, LogitRows::Last);
+                let id = self.sample(&batch).await?;
+                self.timings.prefill_tokens += count;
+                return Ok(Some(id));
+            }
+            let batch = Batch::chain(self.engine.position(), part, LogitRows::None);
+            self.engine.sampler.prepare(&batch)?;
+            self.engine.model.submit(&batch, |_| Ok(()), &[])?;
+            // Waiting for each chunk keeps submissions short and cancellation prompt.
+            self.engine.model.gpu().flush()?;
+            self.engine.sequence.extend_from_slice(part);
+            self.timings.prefill_tokens += count;
+        }
+    }
+
+    /// Computes the last token of the answer and samples the next; `None` if cancelled.
+    async fn decode(&mut self) -> Result<Option<TokenId>, Error> {
+        if self.options.cancel.is_cancelled() {
+            return Ok(None);
+        }
+        let Some(last) = self.ids.last().copied() else {
+            return Ok(None);
+        };
+        let batch = Batch::chain(self.engine.position(), &[last], LogitRows::Last);
+        self.sample(&batch).await.map(Some)
+    }
+
+    /// One step with sampling behind it in the same pass; reads back four bytes.
+    async fn sample(&mut self, batch: &Batch) -> Result<TokenId, Error> {
+        let engine = &mut *self.engine;
+        let rows = engine.sampler.prepare(batch)?;
+        let ids = engine.sampler.tokens(rows);
+        let sampler = &engine.sampler;
+        engine.model.submit(batch, |pass| sampler.record(pass, rows), &[(ids, &engine.ids)])?;
+        let bytes = engine.model.gpu().read(&engine.ids, 4).await?;
+        engine.sequence.extend_from_slice(batch.tokens());
+        Ok(TokenId(bytes.first_chunk::<4>().map_or(0, |b| u32::from_le_bytes(*b))))
+    }
+
+    /// Adds a token to the answer; returns the text that is final with it.
+    fn take(&mut self, id: TokenId) -> Result<String, Error> {
+        let prompt = u32::try_from(self.prompt.len()).unwrap_or(u32::MAX);
+        let answered = u32::try_from(self.ids.len()).unwrap_or(u32::MAX);
+        let ending = self.policy.end(prompt, answered, &[id]);
+        self.ids.push(id);
+        let is_eos = ending.reason == Some(StopReason::EndOfSequence);
+        let mut text = String::new();
+        if !is_eos {
+            let piece = self.detokenizer.push(id.0)?;
+            let output = self.stops.push(&piece);
+            text = output.text;
+            if output.stopped.is_some() {
+                self.ended = Some(StopReason::StopString);
+            }
+        }
+        if self.ended.is_none()
+            && let Some(reason) = ending.reason
+        {
+            text.push_str(&self.flush());
+            // Held-back bytes may complete a stop string after all.
+            self.ended.get_or_insert(reason);
+        }
+        self.text.push_str(&text);
+        Ok(text)
+    }
+
+    /// Text that was held back and will not be continued.
+    fn flush(&mut self) -> String {
+        let rest = self.detokenizer.finish();
+        let mut output = self.stops.push(&rest);
+        if output.stopped.is_none() {
+            let tail = self.stops.finish();
+            output.text.push_str(&tail.text);
+            output.stopped = tail.stopped;
+        }
+        if output.stopped.is_some() {
+            self.ended = Some(StopReason::StopString);
+        }
+        output.text
+    }
+
+    fn end(&mut self, reason: StopReason) {
+        let rest = self.flush();
+        self.text.push_str(&rest);
+        self.ended.get_or_insert(reason);
+    }
+
+    /// The answer so far, as a whole. An answer that was not read to its end counts as cancelled.
+    #[must_use]
+    pub fn finish(mut self) -> Generation {
+        if self.ended.is_none() {
+            self.end(StopReason::Cancelled);
+        }
+        Generation {
+            text: self.text,
+            prompt_ids: self.prompt,
+            ids: self.ids,
+            stop_reason: self.ended.unwrap_or(StopReason::Cancelled),
+            timings: self.timings,
+            reused_tokens: self.reused,
+        }
+    }
+}

@@ -1,1 +1,0 @@
-//! Support for the examples.
