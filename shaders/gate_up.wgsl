@@ -25,8 +25,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     if (place.slice == 0u) {
         for (var p = 0u; p < PANELS; p += 2u) {
             let n = (place.panel + p) * 4u + place.row;
-            for (var m = 0u; m < TILE; m++) {
-                if (n < params.rows && first_row + m < step.rows) {
+            if (n < params.rows) {
+                // Rows of the tile past the batch land in rows of y that exist and that nobody reads.
+                for (var m = 0u; m < TILE; m++) {
                     let gate = tile_value(sums[p], m);
                     let up = tile_value(sums[p + 1u], m);
                     y[(first_row + m) * params.rows + n] = gate / (1.0 + exp(-gate)) * up;

