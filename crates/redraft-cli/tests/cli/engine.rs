@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::Once;
 
 use redraft_testing::TinyModel;
 use serde_json::Value;
@@ -31,7 +32,11 @@ impl Scene {
         let model = home.path().join("tiny.gguf");
         fs::write(&model, TinyModel { context: 2048, ..TinyModel::default() }.to_gguf().unwrap()).unwrap();
         let model = model.display().to_string();
-        Some(Self { home, model })
+        let scene = Self { home, model };
+        // The first run compiles the kernels into the driver's cache. The tests run at once; one is to do it for all.
+        static WARM: Once = Once::new();
+        WARM.call_once(|| expect(&scene.run(&["generate", "--ids", "1", "-n", "2"]), 0, &[]));
+        Some(scene)
     }
 
     fn command(&self, arguments: &[&str]) -> Command {

@@ -23,6 +23,8 @@ fn redraft(home: &Path, arguments: &[&str]) -> Command {
         .env("XDG_CACHE_HOME", home)
         .env("HOME", home)
         .env("LOCALAPPDATA", home)
+        // Mesa keeps compiled kernels here; without it every single run would compile them all again.
+        .env("MESA_SHADER_CACHE_DIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/mesa"))
         .env("PATH", home.join("bin"))
         .env("HF_ENDPOINT", "http://127.0.0.1:9")
         .env("NO_PROXY", "127.0.0.1");
