@@ -49,40 +49,43 @@ fn rotate(v: vec2<f32>, angle: vec2<f32>) -> vec2<f32> {
     return vec2<f32>(fma(v.x, angle.x, -(v.y * angle.y)), fma(v.x, angle.y, v.y * angle.x));
 }
 
-// Writes one pair of each row of a tile. Rows past the batch have a slot of their own in `rows`, which nobody reads.
+// Writes one pair of each row of a tile.
+//
+// The loop must stay a loop: a CPU rasteriser turns each of its eight stores into a branch a lane, and unrolled over the
+// rows they take ten times as long to compile as the product. So its bound is hidden from the compiler (kv32 / 2 is 0),
+// and the sums move up by one instead of being indexed.
 fn write_pairs(products: array<vec2<f32>, TILE>, pair: u32, first_row: u32) {
+    var sums = products;
     let shift = select(vec2<f32>(), bias[select(0u, pair, params.bias == 1u)], params.bias == 1u);
     let rotated = pair < params.q_pairs + params.kv_pairs;
-    var v: array<vec2<f32>, TILE>;
-    var slots: array<u32, TILE>;
-    for (var m = 0u; m < TILE; m++) {
-        let at = rows[first_row + m];
-        let sum = products[m] + shift;
-        v[m] = select(sum, rotate(sum, rope[at.y * params.half + pair % params.half]), rotated);
-        slots[m] = at.z * params.kv_pairs;
-    }
-    if (pair < params.q_pairs) {
-        for (var m = 0u; m < TILE; m++) {
-            q[(first_row + m) * params.q_pairs + pair] = v[m];
+    let count = min(step.rows - first_row, TILE + (params.kv32 >> 1u));
+    for (var m = 0u; m < count; m++) {
+        let row = first_row + m;
+        var v = sums[0] + shift;
+        for (var i = 1u; i < TILE; i++) {
+            sums[i - 1u] = sums[i];
         }
-    } else if (rotated) {
-        let own = pair - params.q_pairs;
-        for (var m = 0u; m < TILE; m++) {
+        let at = rows[row];
+        if (rotated) {
+            v = rotate(v, rope[at.y * params.half + pair % params.half]);
+        }
+        if (pair < params.q_pairs) {
+            q[row * params.q_pairs + pair] = v;
+        } else if (rotated) {
+            let place = at.z * params.kv_pairs + pair - params.q_pairs;
             if (params.kv32 == 1u) {
-                keys[(slots[m] + own) * 2u] = bitcast<u32>(v[m].x);
-                keys[(slots[m] + own) * 2u + 1u] = bitcast<u32>(v[m].y);
+                keys[place * 2u] = bitcast<u32>(v.x);
+                keys[place * 2u + 1u] = bitcast<u32>(v.y);
             } else {
-                keys[slots[m] + own] = pack2x16float(v[m]);
+                keys[place] = pack2x16float(v);
             }
-        }
-    } else {
-        let own = pair - params.q_pairs - params.kv_pairs;
-        for (var m = 0u; m < TILE; m++) {
+        } else {
+            let place = at.z * params.kv_pairs + pair - params.q_pairs - params.kv_pairs;
             if (params.kv32 == 1u) {
-                values[(slots[m] + own) * 2u] = bitcast<u32>(v[m].x);
-                values[(slots[m] + own) * 2u + 1u] = bitcast<u32>(v[m].y);
+                values[place * 2u] = bitcast<u32>(v.x);
+                values[place * 2u + 1u] = bitcast<u32>(v.y);
             } else {
-                values[slots[m] + own] = pack2x16float(v[m]);
+                values[place] = pack2x16float(v);
             }
         }
     }

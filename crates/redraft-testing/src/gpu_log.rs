@@ -14,7 +14,8 @@ pub fn ran_on_gpu(name: &str, adapter: &str, strict: bool) {
     eprintln!("GPU {name} on {adapter} ({tier})");
     if let Some(path) = std::env::var_os(VARIABLE) {
         let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-        let written = file.and_then(|mut file| file.write_all(format!("{name}\t{adapter}\t{tier}\n").as_bytes()));
+        let written =
+            file.and_then(|mut file| file.write_all(format!("{name}\t{adapter}\t{tier}\n").as_bytes()));
         written.expect("the GPU test log can be written");
     }
 }
