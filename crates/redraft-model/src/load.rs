@@ -134,7 +134,7 @@ impl Model {
 /// What the kernels assume beyond what `ModelConfig` checks.
 fn check_shape(config: &ModelConfig) -> Result<(), ModelError> {
     let head_dim = u64::from(config.head_dim);
-    if config.head_dim % 8 != 0 || config.head_dim > 256 {
+    if !config.head_dim.is_multiple_of(8) || config.head_dim > 256 {
         return Err(ModelError::Shape {
             what: "attention.key_length",
             found: head_dim,
