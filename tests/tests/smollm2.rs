@@ -60,14 +60,18 @@ fn tokens(ids: &[u32]) -> Vec<TokenId> {
     ids.iter().copied().map(TokenId).collect()
 }
 
-/// The logits of every step of the reference's answer, all in one go.
+/// The logits of every step of the reference's answer, all rows at once.
 fn teacher_forced(engine: &mut Engine, prompt: &Prompt, allowed: &Allowed) {
     let vocab = engine.config().vocab as usize;
-    let input = [&prompt.prompt_ids[..], &prompt.greedy_ids].concat();
+    let input = tokens(&[&prompt.prompt_ids[..], &prompt.greedy_ids].concat());
+    let (before, answer) = input[..input.len() - 1].split_at(prompt.prompt_ids.len() - 1);
     engine.reset();
-    let want = Want { logits: Rows::All, captures: false };
-    let output = block_on(engine.forward(&tokens(&input[..input.len() - 1]), want)).expect("a valid batch");
-    let rows: Vec<&[f32]> = output.logits.chunks(vocab).skip(prompt.prompt_ids.len() - 1).collect();
+    let mut forward = |tokens: &[TokenId], logits: Rows| {
+        block_on(engine.forward(tokens, Want { logits, captures: false })).expect("a valid batch").logits
+    };
+    forward(before, Rows::None);
+    let logits = forward(answer, Rows::All);
+    let rows: Vec<&[f32]> = logits.chunks(vocab).collect();
     let question = &prompt.messages.last().expect("a question").content;
     assert_eq!(rows.len(), prompt.greedy_ids.len(), "{question}");
     let (mut worst, mut worst_margin) = (0.0f32, 0.0f32);
