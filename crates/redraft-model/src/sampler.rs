@@ -93,6 +93,28 @@ impl Sampler {
         Ok(sampler)
     }
 
+    /// Runs every kernel once, for drivers that compile a kernel when it first runs.
+    ///
+    /// # Errors
+    /// [`ModelError::Gpu`].
+    pub async fn first_steps(&mut self, model: &Model) -> Result<(), ModelError> {
+        let all = SamplingParams {
+            temperature: 1.0,
+            top_k: 2,
+            top_p: 0.5,
+            presence_penalty: 0.5,
+            ..SamplingParams::default()
+        };
+        let batch = Batch::chain(0, &[TokenId(0)], LogitRows::Last);
+        for params in [all, SamplingParams::default()] {
+            self.configure(&params).await?;
+            let rows = self.prepare(&batch)?;
+            model.submit(&batch, |pass| self.record(pass, rows), &[])?;
+            self.gpu.flush()?;
+        }
+        Ok(())
+    }
+
     /// Takes new parameters, for all rows drawn from now on.
     ///
     /// # Errors
@@ -227,6 +249,14 @@ impl Sampler {
         }
         pass.run(&b.draw, walk)?;
         Ok(pass.run(drawn, alone)?)
+    }
+
+    /// Keys of the greatest scaled logit of the first `rows` rows: two words a row, the first of them the key, which
+    /// `redraft_decode::sampling::key_float` turns back. What is not finite there is a broken model, not an answer.
+    #[must_use]
+    pub fn greatest(&self, rows: u32) -> Slice<'_> {
+        let [maxima, _] = &self.work.keys;
+        maxima.slice(0, u64::from(rows.min(MAX_ROWS)) * 8)
     }
 
     /// The drawn ids of the first `rows` rows, u32.

@@ -75,6 +75,7 @@ pub struct Engine {
     pub(crate) model: Model,
     pub(crate) sampler: Sampler,
     pub(crate) ids: Readback,
+    pub(crate) greatest: Readback,
     pub(crate) sequence: Vec<TokenId>,
     tokenizer: Tokenizer,
     template: Option<ChatTemplate>,
@@ -114,9 +115,13 @@ impl Engine {
             skip_first_steps: options.skip_first_steps,
         };
         let model = Model::load(Arc::clone(&gpu), source, &gguf, &load, progress).await?;
-        let sampler = Sampler::new(&model).await?;
+        let mut sampler = Sampler::new(&model).await?;
+        if !options.skip_first_steps {
+            sampler.first_steps(&model).await?;
+        }
         let ids = gpu.readback("ids", u64::from(model.max_rows()) * 4).await?;
-        Ok(Self { model, sampler, ids, sequence: Vec::new(), tokenizer, template })
+        let greatest = gpu.readback("greatest", u64::from(model.max_rows()) * 8).await?;
+        Ok(Self { model, sampler, ids, greatest, sequence: Vec::new(), tokenizer, template })
     }
 
     /// The model's shape.

@@ -49,6 +49,16 @@ pub enum Error {
         /// Rows of the embedding.
         model: u32,
     },
+    /// The model computed no number.
+    #[error(
+        "the greatest logit after {position} tokens is {found}: the weights are damaged, or the adapter computes wrong results; fetch the model again, and run `redraft devices --check`"
+    )]
+    NotFinite {
+        /// Tokens of the sequence before the step.
+        position: u32,
+        /// The greatest logit.
+        found: f32,
+    },
     /// The prompt is empty.
     #[error("the prompt has no tokens; give some text, or a model that adds a beginning-of-sequence token")]
     EmptyPrompt,

@@ -1,6 +1,7 @@
 //! Streaming an answer.
 
 use crate::{Engine, Error};
+use redraft_decode::sampling::key_float;
 use redraft_decode::{LogProbs, SamplingParams, StopPolicy, StopReason, TokenId, log_probs};
 use redraft_model::{Batch, LogitRows};
 use redraft_text::{Detokenizer, StopMatcher};
@@ -225,12 +226,18 @@ impl<'e> TokenStream<'e> {
     async fn sample(&mut self, batch: &Batch) -> Result<TokenId, Error> {
         let engine = &mut *self.engine;
         let rows = engine.sampler.prepare(batch)?;
-        let ids = engine.sampler.tokens(rows);
+        let (ids, greatest) = (engine.sampler.tokens(rows), engine.sampler.greatest(rows));
         let sampler = &engine.sampler;
-        engine.model.submit(batch, |pass| sampler.record(pass, rows), &[(ids, &engine.ids)])?;
-        let bytes = engine.model.gpu().read(&engine.ids, 4).await?;
+        let copies = [(ids, &engine.ids), (greatest, &engine.greatest)];
+        engine.model.submit(batch, |pass| sampler.record(pass, rows), &copies)?;
+        let word = |bytes: &[u8]| bytes.first_chunk::<4>().map_or(0, |b| u32::from_le_bytes(*b));
+        let greatest = key_float(word(&engine.model.gpu().read(&engine.greatest, 8).await?));
+        if !greatest.is_finite() {
+            return Err(Error::NotFinite { position: engine.position(), found: greatest });
+        }
+        let id = word(&engine.model.gpu().read(&engine.ids, 4).await?);
         engine.sequence.extend_from_slice(batch.tokens());
-        Ok(TokenId(bytes.first_chunk::<4>().map_or(0, |b| u32::from_le_bytes(*b))))
+        Ok(TokenId(id))
     }
 
     /// Adds a token to the answer; returns the text that is final with it.

@@ -4,8 +4,7 @@ use redraft_gguf::{FileSource, Gguf, ModelConfig, ReadAt, dequantize, pack_rows,
 
 #[test]
 fn every_tensor_of_a_real_file_comes_back() {
-    let Some(path) = std::env::var_os("REDRAFT_MODEL").filter(|path| !path.is_empty()) else {
-        eprintln!("SKIP every_tensor_of_a_real_file_comes_back: REDRAFT_MODEL does not name a GGUF file");
+    let Some(path) = redraft_testing::model_path("every_tensor_of_a_real_file_comes_back") else {
         return;
     };
     let source = FileSource::open(path).unwrap();

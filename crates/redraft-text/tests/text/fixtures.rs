@@ -73,9 +73,13 @@ pub(crate) fn open(path: &std::path::Path) -> Metadata {
 
 /// A path from the environment, or a declared skip.
 pub(crate) fn from_environment(variable: &str, test: &str) -> Option<PathBuf> {
+    if variable == "REDRAFT_MODEL" {
+        // The variable, or the copy in the cache folder.
+        return redraft_testing::model_path(test);
+    }
     let path = std::env::var_os(variable).map(PathBuf::from);
     if path.is_none() {
-        eprintln!("SKIPPED {test}: {variable} is not set");
+        redraft_testing::declared_skip(test, &format!("{variable} is not set"));
     }
     path
 }
@@ -84,7 +88,7 @@ pub(crate) fn from_environment(variable: &str, test: &str) -> Option<PathBuf> {
 pub(crate) fn reference(name: &str, test: &str) -> Option<serde_json::Value> {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/reference");
     let Ok(bytes) = std::fs::read(folder.join(name)) else {
-        eprintln!("SKIPPED {test}: the reference data {name} is absent");
+        redraft_testing::declared_skip(test, &format!("the reference data {name} is absent"));
         return None;
     };
     Some(serde_json::from_slice(&bytes).unwrap())
