@@ -158,3 +158,21 @@ fn models_without_a_template_refuse_messages_but_not_text() {
     let (_, found) = answer(&mut engine, &prompt, options()).expect("an answer");
     assert_eq!(found.ids.len(), 6, "plain text works");
 }
+
+#[test]
+fn weights_that_are_not_numbers_are_an_error_not_an_empty_answer() {
+    let model = TinyModel::default();
+    let mut tensors = model.tensors();
+    for tensor in &mut tensors {
+        if tensor.name == "output_norm.weight" {
+            tensor.values.fill(f32::NAN);
+        }
+    }
+    let file = model.write(&tensors).expect("a possible shape");
+    let mut engine = load("engine.not_finite", &file, EngineOptions::default());
+    for temperature in [0.0, 1.0] {
+        let error = answer(&mut engine, &tokens(92, 5, 320), sampling(|s| s.temperature = temperature));
+        let error = error.expect_err("no number, no answer");
+        assert!(matches!(error, Error::NotFinite { .. }), "temperature {temperature}: {error}");
+    }
+}

@@ -132,7 +132,8 @@ fn reply(response: Response<ureq::Body>, linked_tag: Option<String>, linked_size
         status,
         sha256: linked_tag.clone().filter(|tag| hash::is_sha256(tag)).map(|tag| tag.to_ascii_lowercase()),
         validator: linked_tag.or_else(|| header(headers, "etag").map(bare_tag)),
-        total: total.or(linked_size),
+        // What the hub says of the file counts before what this response says of itself: a short body is then noticed.
+        total: linked_size.or(total),
         start,
         html: header(headers, "content-type")
             .is_some_and(|v| v.to_ascii_lowercase().starts_with("text/html")),
