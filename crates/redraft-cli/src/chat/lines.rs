@@ -99,6 +99,7 @@ impl TerminalLines {
         let config =
             Config::builder().max_history_size(1000).map_err(failed)?.auto_add_history(false).build();
         let mut editor = Editor::with_config(config).map_err(failed)?;
+        editor.set_helper(Some(())); // Without any helper the prompt is never styled.
         if let Some(file) = &history
             && let Err(error) = editor.load_history(file)
         {
