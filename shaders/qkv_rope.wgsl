@@ -52,7 +52,7 @@ fn rotate(v: vec2<f32>, angle: vec2<f32>) -> vec2<f32> {
 // Writes one pair of each row of a tile.
 //
 // The loop must stay a loop: a CPU rasteriser turns each of its eight stores into a branch a lane, and unrolled over the
-// rows they take ten times as long to compile as the product. So its bound is hidden from the compiler (kv32 / 2 is 0),
+// rows they take several times as long to compile as the product. So its bound is hidden from the compiler (kv32 / 2 is 0),
 // and the sums move up by one instead of being indexed.
 fn write_pairs(products: array<vec2<f32>, TILE>, pair: u32, first_row: u32) {
     var sums = products;

@@ -43,8 +43,8 @@ struct Place {
 
 @if(slices) var<workgroup> partial: array<array<Acc, 64>, PANELS>;
 
-// One barrier, then the first invocation of each row adds: fewer barriers than a tree over the invocations, and for
-// rasterisers that compile each of them into a coroutine it makes the difference between one second and a minute.
+// One barrier, then the first invocation of each row adds: fewer barriers than a tree over the invocations, each of
+// which a CPU rasteriser compiles into a coroutine.
 @if(slices) fn add_slices(panel: u32, row: u32) -> Acc {
     let first = row * 8u;
     let a = tile_add(partial[panel][first], partial[panel][first + 1u]);

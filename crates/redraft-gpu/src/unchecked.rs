@@ -4,7 +4,7 @@
 /// Compiles a kernel without bounds checks and loop guards.
 ///
 /// Every index of our kernels is bounded by parameters that the host derives from the sizes of the very buffers it
-/// binds, and every loop has a finite bound; the tests run all kernels with checks as well (`GpuOptions::checked`).
+/// binds, and every loop has a finite bound; the single-kernel tests of redraft-model run with checks (`GpuOptions::checked`).
 pub(crate) fn kernel(
     device: &wgpu::Device,
     descriptor: wgpu::ShaderModuleDescriptor<'_>,
