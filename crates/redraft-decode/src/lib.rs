@@ -25,6 +25,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod draft;
 mod id;
 mod log_probs;
 pub mod sampling;
