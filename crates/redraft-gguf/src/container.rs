@@ -119,6 +119,24 @@ impl Gguf {
         Ok(Self { version, alignment, metadata, tensors, data_offset, index })
     }
 
+    /// The header of what is not a GGUF file but an arena of tensors in memory, so that it can be loaded like one:
+    /// offsets count from the start of the arena, of `size` bytes. There is no metadata.
+    ///
+    /// # Errors
+    ///
+    /// [`GgufError`] when two tensors share a name or bytes, or one passes the end of the arena.
+    pub fn of_arena(mut tensors: Vec<TensorInfo>, size: u64) -> Result<Self, GgufError> {
+        let mut index = HashMap::new();
+        for (at, tensor) in tensors.iter().enumerate() {
+            if index.insert(tensor.name.clone(), at).is_some() {
+                return Err(GgufError::Duplicate { field: "tensor name", name: tensor.name.clone() });
+            }
+        }
+        place(&mut tensors, 0, size)?;
+        let (version, alignment, metadata) = (3, DEFAULT_ALIGNMENT, Metadata::new());
+        Ok(Self { version, alignment, metadata, tensors, data_offset: 0, index })
+    }
+
     /// The tensor of this name.
     #[must_use]
     pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {

@@ -5,6 +5,7 @@
 //! the metadata and the tensor list into the shape of a model and checks that the file really holds one. Tensor
 //! bytes are then read in pieces by the caller, and [`pack_rows`] rewrites them in one of the [`GpuFormat`]s
 //! without losing a bit; [`dequantize`] and [`unpack_rows`] are the reference for both sides of that.
+//! [`quantize`] goes the other way for the few types that this project writes.
 //!
 //! Every size, count and offset of a file is checked before it is used, and what does not fit is a
 //! [`GgufError`] that names the field.
@@ -31,6 +32,7 @@ mod error;
 mod file_source;
 mod metadata;
 mod pack;
+mod quantize;
 mod source;
 mod types;
 
@@ -42,5 +44,6 @@ pub use error::{GgufError, PackError, ReadError};
 pub use file_source::FileSource;
 pub use metadata::{Array, Metadata, Value};
 pub use pack::{GpuFormat, PANEL, pack_rows, unpack_rows};
+pub use quantize::{QuantizeError, quantize};
 pub use source::ReadAt;
 pub use types::GgmlType;

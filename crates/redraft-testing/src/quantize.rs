@@ -1,48 +1,13 @@
 //! Quantisers from f32 to ggml's tensor bytes, for generating test files.
 //!
-//! They round to the nearest level between a block's extremes; no search for better scales, so files are
-//! valid and reproducible rather than good. Scales are rounded to f16 first and levels chosen for the rounded
+//! What `redraft-gguf` writes itself is written by it. The other types round to the nearest level between a block's
+//! extremes; no search for better scales, so files are valid and reproducible rather than good. Scales are rounded to f16 first and levels chosen for the rounded
 //! scale, which keeps the error of each weight within one step.
 
 mod k;
 
-use half::{bf16, f16};
-use redraft_gguf::GgmlType;
-
-/// Why values cannot be quantised.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum QuantizeError {
-    /// The number of values is not a whole number of blocks.
-    #[error("{kind} needs a multiple of {block} values, found {found}: choose another type or width")]
-    Length {
-        /// Name of the tensor type.
-        kind: &'static str,
-        /// Values of one block.
-        block: usize,
-        /// Values given.
-        found: usize,
-    },
-    /// A value is NaN or infinite.
-    #[error("value {index} is {value}: only finite values can be quantised")]
-    NotFinite {
-        /// Index of the value.
-        index: usize,
-        /// The value.
-        value: f32,
-    },
-    /// A value or block scale does not fit its 16-bit field.
-    #[error("{kind}: {value} does not fit in 16 bits: scale the values down")]
-    Range {
-        /// Name of the tensor type.
-        kind: &'static str,
-        /// The number that does not fit.
-        value: f32,
-    },
-    /// There is no quantiser for the type.
-    #[error("no quantiser for {0}: use F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K or Q6_K")]
-    Unsupported(&'static str),
-}
+use half::f16;
+use redraft_gguf::{GgmlType, QuantizeError};
 
 /// Encodes `values` (whole rows, row-major) as ggml stores the type `kind`.
 ///
@@ -54,18 +19,19 @@ pub fn quantize(kind: GgmlType, values: &[f32]) -> Result<Vec<u8>, QuantizeError
         return Err(QuantizeError::NotFinite { index, value });
     }
     let (block, encode): (usize, fn(&[f32], &mut Encoder)) = match kind {
-        GgmlType::F32 => (1, |v, e| v.iter().for_each(|v| e.bytes.extend(v.to_le_bytes()))),
-        GgmlType::F16 => (1, |v, e| v.iter().for_each(|&v| _ = e.half(v))),
-        GgmlType::BF16 => (1, |v, e| v.iter().for_each(|&v| e.brain(v))),
-        GgmlType::Q4_0 => (32, q4_0),
+        GgmlType::F32 | GgmlType::F16 | GgmlType::BF16 | GgmlType::Q4_0 | GgmlType::Q8_0 => {
+            return redraft_gguf::quantize(kind, values);
+        }
         GgmlType::Q4_1 => (32, q4_1),
         GgmlType::Q5_0 => (32, q5_0),
         GgmlType::Q5_1 => (32, q5_1),
-        GgmlType::Q8_0 => (32, q8_0),
         GgmlType::Q4K => (256, k::q4_k),
         GgmlType::Q5K => (256, k::q5_k),
         GgmlType::Q6K => (256, k::q6_k),
-        other => return Err(QuantizeError::Unsupported(other.name())),
+        other => {
+            let supported = "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K or Q6_K";
+            return Err(QuantizeError::Unsupported { kind: other.name(), supported });
+        }
     };
     if !values.len().is_multiple_of(block) {
         return Err(QuantizeError::Length { kind: kind.name(), block, found: values.len() });
@@ -96,14 +62,6 @@ impl Encoder {
         }
         self.bytes.extend(rounded.to_le_bytes());
         rounded.to_f32()
-    }
-
-    fn brain(&mut self, value: f32) {
-        let rounded = bf16::from_f32(value);
-        if !rounded.is_finite() {
-            self.unfit.get_or_insert(value);
-        }
-        self.bytes.extend(rounded.to_le_bytes());
     }
 }
 
@@ -140,13 +98,6 @@ fn fifth_bits(levels: &[u8]) -> [u8; 4] {
     word.to_le_bytes()
 }
 
-/// w = d·(q − 8); the extreme value gets level 0 exactly.
-fn q4_0(block: &[f32], out: &mut Encoder) {
-    let d = out.half(extreme(block) / -8.0);
-    let levels: Vec<u8> = block.iter().map(|&x| level(in_steps(x, d) + 8.0, 15)).collect();
-    nibbles(&levels, &mut out.bytes);
-}
-
 /// w = d·q + m.
 fn q4_1(block: &[f32], out: &mut Encoder) {
     let (low, high) = range(block);
@@ -172,11 +123,4 @@ fn q5_1(block: &[f32], out: &mut Encoder) {
     let levels: Vec<u8> = block.iter().map(|&x| level(in_steps(x - m, d), 31)).collect();
     out.bytes.extend(fifth_bits(&levels));
     nibbles(&levels, &mut out.bytes);
-}
-
-/// w = d·q, q a signed byte.
-fn q8_0(block: &[f32], out: &mut Encoder) {
-    let d = out.half(extreme(block).abs() / 127.0);
-    // Two's complement: the level above −128 with its top bit flipped.
-    out.bytes.extend(block.iter().map(|&x| level(in_steps(x, d) + 128.0, 255) ^ 0x80));
 }

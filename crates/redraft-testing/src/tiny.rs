@@ -2,10 +2,10 @@
 
 mod vocabulary;
 
-use redraft_gguf::{Architecture, Array, GgmlType, Value};
+use redraft_gguf::{Architecture, Array, GgmlType, QuantizeError, Value};
 
 use crate::prng::Prng;
-use crate::quantize::{QuantizeError, quantize};
+use crate::quantize::quantize;
 use crate::writer::GgufWriter;
 use vocabulary::{CONTROL, SMALLEST, Vocabulary};
 
