@@ -10,6 +10,8 @@ mod node;
 mod plan;
 mod pool;
 mod prune;
+mod round;
+mod stats;
 mod tables;
 
 pub use accept::{Accept, Stop, tree_accept};
@@ -18,4 +20,6 @@ pub use node::{ALIVE, CHAIN, LOOKUP, NONE, Node, Output, Outputs, REFINED, TOP, 
 pub use plan::{Gate, MAX_DEPTH, MAX_NODES, MAX_POOL, MAX_REFINED, Plan, PlanError, ROW_IDS, WIDTH};
 pub use pool::{Counters, Pool, random};
 pub use prune::{Layout, Origin, tree_layout, tree_prune};
+pub use round::{Draft, DraftError, Drafter, NoDrafter, Pass, Row, Step, draft};
+pub use stats::{DepthStats, HISTORY, PlanRun, RoundStats, SpeculationStats};
 pub use tables::{EDGE_WORDS, GAIN_WORDS, LOOKUP_WORDS, TABLE_WORDS, Tables, TablesError};

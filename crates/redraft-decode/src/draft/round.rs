@@ -1,0 +1,296 @@
+//! A whole draft on the CPU, for any drafter.
+
+use super::lookup::{MIN_MATCH, Match, draft_lookup};
+use super::node::{NONE, Output, Outputs};
+use super::plan::{Plan, PlanError, WIDTH};
+use super::pool::Pool;
+use super::prune::{Layout, tree_layout, tree_prune};
+use super::tables::{Tables, TablesError};
+use crate::TokenId;
+
+/// Which pass of the drafter a row is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Pass {
+    /// The pass that yields the children of a node.
+    First,
+    /// The reconsideration pass over a node that has had its first.
+    Second,
+}
+
+/// A row that the drafter evaluates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The row id: step · [`WIDTH`] + slot.
+    pub id: u32,
+    /// Pool index of the node.
+    pub node: u32,
+    /// Its token.
+    pub token: TokenId,
+    /// Its depth; its position is that of the root plus this.
+    pub depth: u32,
+    /// Row id whose hidden output is the feature that this row reads; [`NONE`] for the target's own feature at the
+    /// root.
+    pub source: u32,
+    /// Which pass.
+    pub pass: Pass,
+}
+
+impl Row {
+    /// Index of the row in its step, below [`WIDTH`].
+    #[must_use]
+    pub const fn slot(&self) -> usize {
+        (self.id % WIDTH) as usize
+    }
+}
+
+/// The rows that the drafter evaluates in one forward.
+#[derive(Clone, Copy, Debug)]
+pub struct Step<'a> {
+    /// 0 for the extend pass, whose only row is the root.
+    pub index: u32,
+    /// The nodes so far, for the way from a row up to the root.
+    pub pool: &'a Pool,
+    /// The rows that are not dead, at least one.
+    pub rows: &'a [Row],
+}
+
+/// Something that proposes the next tokens behind nodes of a tree.
+pub trait Drafter {
+    /// Why a row could not be evaluated.
+    type Error: From<DraftError>;
+
+    /// Evaluates `step.rows` and writes what it says of each to `outputs[row.slot()]`.
+    ///
+    /// `outputs`: `[WIDTH]`, all [`Output::EMPTY`] before the call. The candidates of a row are to be sorted, likeliest
+    /// first, and their tokens distinct.
+    ///
+    /// # Errors
+    /// Whatever ends the round.
+    fn evaluate(&mut self, step: Step<'_>, outputs: &mut [Output]) -> Result<(), Self::Error>;
+}
+
+/// A drafter that proposes nothing, for plans that only look up.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoDrafter;
+
+impl Drafter for NoDrafter {
+    type Error = DraftError;
+
+    fn evaluate(&mut self, _: Step<'_>, _: &mut [Output]) -> Result<(), DraftError> {
+        Ok(())
+    }
+}
+
+/// Why a draft did not run.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DraftError {
+    /// The plan does not validate.
+    #[error("the plan does not validate")]
+    Plan(#[from] PlanError),
+    /// The tables do not validate.
+    #[error("the tables do not validate")]
+    Tables(#[from] TablesError),
+    /// There is no text, so there is no root.
+    #[error("a draft needs the token that it goes on from; found no tokens")]
+    NoRoot,
+}
+
+/// Drafts of one plan, one after another in the same memory.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    tables: Tables,
+    pool: Pool,
+    outputs: Outputs,
+    rows: Vec<Row>,
+    selected: Vec<u32>,
+    keys: Vec<u64>,
+    layout: Layout,
+    found: Option<Match>,
+}
+
+impl Draft {
+    /// Room for rounds of `plan`, with the tables that the plan's gate reads ([`Tables::for_gate`]).
+    ///
+    /// # Errors
+    /// [`DraftError`] for a plan or tables that do not validate.
+    pub fn new(plan: Plan, tables: Tables) -> Result<Self, DraftError> {
+        let pool = Pool::new(plan)?;
+        tables.validate()?;
+        Ok(Self {
+            tables: tables.for_gate(plan.gate),
+            pool,
+            outputs: Outputs::default(),
+            rows: Vec::with_capacity(WIDTH as usize),
+            selected: Vec::new(),
+            keys: Vec::new(),
+            layout: Layout::with_capacity(&plan),
+            found: None,
+        })
+    }
+
+    /// Drafts what may follow `ids` and lays it out for verification; the last id is the root.
+    ///
+    /// # Errors
+    /// [`DraftError::NoRoot`] without ids, and whatever the drafter returns.
+    pub fn run<D: Drafter>(&mut self, drafter: &mut D, ids: &[TokenId]) -> Result<&Layout, D::Error> {
+        let (&root, committed) = ids.split_last().ok_or(DraftError::NoRoot)?;
+        let plan = *self.pool.plan();
+        self.pool.reset(root, u32::try_from(committed.len()).unwrap_or(u32::MAX));
+        if plan.drafter {
+            for step in 0..=plan.steps() {
+                self.pool.rows(step, &self.outputs, &self.tables);
+                self.evaluate(drafter, step)?;
+                self.pool.grow(step, &self.outputs, &self.tables);
+            }
+        }
+        self.found = draft_lookup(&mut self.pool, ids, &self.tables, MIN_MATCH);
+        tree_prune(&self.pool, &mut self.selected, &mut self.keys);
+        tree_layout(&self.pool, &self.selected, &mut self.layout);
+        Ok(&self.layout)
+    }
+
+    /// The batch of the last round.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The nodes of the last round.
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// What the drafter said in the last round.
+    #[must_use]
+    pub fn outputs(&self) -> &Outputs {
+        &self.outputs
+    }
+
+    /// The match that the last round followed, if it looked up and found one.
+    #[must_use]
+    pub fn found(&self) -> Option<Match> {
+        self.found
+    }
+
+    fn evaluate<D: Drafter>(&mut self, drafter: &mut D, index: u32) -> Result<(), D::Error> {
+        let (pool, plan) = (&self.pool, self.pool.plan());
+        self.rows.clear();
+        for id in index * WIDTH..index * WIDTH + plan.step_rows() {
+            let node_index = pool.row_node(id);
+            if node_index == NONE {
+                continue;
+            }
+            let node = pool.node(node_index);
+            let pass = if id == node.row { Pass::First } else { Pass::Second };
+            let source = match pass {
+                Pass::Second if !plan.no_recurrence => node.row,
+                _ => node.source,
+            };
+            let (token, depth) = (node.token, node.depth);
+            self.rows.push(Row { id, node: node_index, token, depth, source, pass });
+        }
+        let outputs = self.outputs.step_mut(index);
+        outputs.fill(Output::EMPTY);
+        if self.rows.is_empty() {
+            return Ok(());
+        }
+        drafter.evaluate(Step { index, pool, rows: &self.rows }, outputs)
+    }
+}
+
+/// One draft of `plan` behind `ids`, the root last. [`Draft`] does many in the same memory.
+///
+/// # Errors
+/// As [`Draft::new`] and [`Draft::run`].
+pub fn draft<D: Drafter>(
+    plan: Plan,
+    tables: Tables,
+    drafter: &mut D,
+    ids: &[TokenId],
+) -> Result<Layout, D::Error> {
+    let mut draft = Draft::new(plan, tables)?;
+    draft.run(drafter, ids)?;
+    Ok(draft.layout)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Gate, Top};
+    use super::*;
+
+    /// Says 10, 11, … of every row, and notes the rows.
+    #[derive(Default)]
+    struct Notes(Vec<(u32, Row)>);
+
+    impl Drafter for Notes {
+        type Error = DraftError;
+
+        fn evaluate(&mut self, step: Step<'_>, outputs: &mut [Output]) -> Result<(), DraftError> {
+            for row in step.rows {
+                self.0.push((step.index, *row));
+                let output = &mut outputs[row.slot()];
+                output.unsure = 1.0;
+                let base = if row.pass == Pass::First { 10u16 } else { 11 };
+                for (top, rank) in output.tops.iter_mut().zip(0u16..) {
+                    let token = TokenId(u32::from(base + rank));
+                    *top = Top { token, log_q: -1.0 - f32::from(rank) };
+                }
+            }
+            Ok(())
+        }
+    }
+
+    fn noted(plan: Plan) -> Vec<(u32, u32, u32, Pass, u32)> {
+        let mut notes = Notes::default();
+        draft(plan, Tables::default(), &mut notes, &[TokenId(1), TokenId(2)]).unwrap();
+        notes.0.iter().map(|(step, row)| (*step, row.id, row.node, row.pass, row.source)).collect()
+    }
+
+    #[test]
+    fn rows_of_a_round_by_hand() {
+        use Pass::{First, Second};
+        let plan = Plan::reconsider(9, 3, 2, 2, 1, 2);
+        // Blocks: 1, 2 | 3, 4 below 1; 5, 6 below 2; refined 7, 8 | …
+        let expected = [
+            (0, 0, 0, First, NONE),
+            (1, 16, 1, First, 0),
+            (1, 17, 2, First, 0),
+            (1, 18, 0, Second, 0),
+            (2, 32, 3, First, 16),
+            (2, 33, 4, First, 16),
+            (2, 34, 1, Second, 16),
+        ];
+        assert_eq!(noted(plan), expected, "k = 2, R = 1");
+        let unlike = noted(Plan { no_recurrence: true, ..plan });
+        assert_eq!(unlike[3], (1, 18, 0, Second, NONE), "the root's own feature");
+        assert_eq!(unlike[6], (2, 34, 1, Second, 0), "the feature of the first pass");
+        let off = noted(Plan { gate: Gate::Off, ..plan });
+        assert!(off.iter().all(|row| row.3 == First), "no gate, no second pass");
+    }
+
+    #[test]
+    fn bad_rounds_are_errors() {
+        let error = Draft::new(Plan::chain(0), Tables::default()).unwrap_err();
+        assert!(matches!(error, DraftError::Plan(_)), "plan: {error}");
+        let tables = Tables { refined_offset: f32::NAN, ..Tables::default() };
+        let error = Draft::new(Plan::default(), tables).unwrap_err();
+        assert!(matches!(error, DraftError::Tables(_)), "tables: {error}");
+        let error = draft(Plan::lookup(2), Tables::default(), &mut NoDrafter, &[]).unwrap_err();
+        assert_eq!(error, DraftError::NoRoot, "no ids");
+    }
+
+    #[test]
+    fn without_proposals_only_the_root_lives() {
+        let mut draft = Draft::new(Plan { lookup: true, ..Plan::default() }, Tables::default()).unwrap();
+        let layout = draft.run(&mut NoDrafter, &[TokenId(4)]).unwrap();
+        assert_eq!((layout.live, layout.rows()), (1, 16), "dead rows");
+        assert_eq!(draft.found(), None, "nothing to look up in one token");
+        let text = [4, 5, 4, 5].map(TokenId);
+        let layout = draft.run(&mut NoDrafter, &text).unwrap();
+        assert_eq!(layout.live, 6, "five looked up");
+        assert_eq!(draft.found(), Some(Match { at: 1, len: 2 }), "the match");
+        assert_eq!(draft.layout().tokens[1..3], [TokenId(4), TokenId(5)], "its continuation");
+    }
+}
