@@ -1,13 +1,11 @@
-//! The pool of drafted nodes, and the kernels that grow it.
+//! The pool of drafted nodes.
 //!
-//! Twins of `shaders/draft_grow.wgsl` and `shaders/draft_rows.wgsl`. A round alternates them: the drafter evaluates
-//! rows, [`Pool::grow`] turns what it said into nodes, [`Pool::rows`] picks the rows of the next step.
+//! A round alternates two kernels on it: the drafter evaluates rows, [`Pool::grow`] turns what it said into nodes,
+//! [`Pool::rows`] picks the rows of the next step.
 
-use super::node::{ALIVE, CHAIN, NONE, Node, Outputs, REFINED, falling};
-use super::plan::{Gate, Plan, PlanError, ROW_IDS, WIDTH};
-use super::tables::Tables;
+use super::node::{ALIVE, CHAIN, NONE, Node};
+use super::plan::{Plan, PlanError, ROW_IDS};
 use crate::TokenId;
-use crate::sampling::pcg4d;
 
 /// What happened while a pool grew.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,9 +28,9 @@ pub struct Pool {
     nodes: Vec<Node>,
     /// `[ROW_IDS]` node of each row; [`NONE`] for a dead row.
     row_nodes: Vec<u32>,
-    counters: Counters,
+    pub(super) counters: Counters,
     /// Sort keys.
-    keys: Vec<u64>,
+    pub(super) keys: Vec<u64>,
 }
 
 impl Pool {
@@ -65,36 +63,6 @@ impl Pool {
             *first = Node { token: root, flags: ALIVE | CHAIN, row: 0, ..Node::DEAD };
         }
         self.set_row(0, 0);
-    }
-
-    /// Turns what the drafter said of the rows of `step` into nodes: step 0 is the extend pass, whose only row is the
-    /// root. A step that the plan does not have grows nothing.
-    pub fn grow(&mut self, step: u32, outputs: &Outputs, tables: &Tables) {
-        if !self.has_step(step) {
-            return;
-        }
-        let plan = self.plan;
-        let first_rows = if step == 0 { 1 } else { plan.width };
-        for slot in 0..first_rows {
-            let row = step * WIDTH + slot;
-            self.grow_first(row, plan.block(step) + slot * plan.children, outputs, tables);
-        }
-        if step > 0 {
-            for slot in 0..plan.reconsider {
-                let row = step * WIDTH + plan.width + slot;
-                self.grow_second(row, plan.refined_block(step) + slot * plan.refined, outputs, tables);
-            }
-        }
-    }
-
-    /// Picks the rows of `step` (1 to [`Plan::steps`]) among the nodes that the step before it grew and evaluated. A
-    /// step that the plan does not have picks nothing.
-    pub fn rows(&mut self, step: u32, outputs: &Outputs, tables: &Tables) {
-        if step == 0 || !self.has_step(step) {
-            return;
-        }
-        self.pick_frontier(step);
-        self.pick_reconsidered(step, outputs, tables);
     }
 
     /// The plan.
@@ -152,7 +120,7 @@ impl Pool {
             .or_else(|| self.find(node.refined_child, self.plan.refined, token))
     }
 
-    fn find(&self, block: u32, len: u32, token: TokenId) -> Option<u32> {
+    pub(super) fn find(&self, block: u32, len: u32, token: TokenId) -> Option<u32> {
         let alive = |&index: &u32| {
             let node = self.node(index);
             node.has(ALIVE) && node.token == token
@@ -160,11 +128,17 @@ impl Pool {
         if block == 0 { None } else { (block..block.saturating_add(len)).find(alive) }
     }
 
-    fn has_step(&self, step: u32) -> bool {
+    pub(super) fn raise(&mut self, index: u32, score: f32) {
+        if let Some(node) = self.node_mut(index) {
+            node.score = node.score.max(score);
+        }
+    }
+
+    pub(super) fn has_step(&self, step: u32) -> bool {
         self.plan.drafter && step <= self.plan.steps()
     }
 
-    fn set_row(&mut self, row: u32, node: u32) {
+    pub(super) fn set_row(&mut self, row: u32, node: u32) {
         if let Some(entry) = self.row_nodes.get_mut(row as usize) {
             *entry = node;
         }
@@ -175,123 +149,41 @@ impl Pool {
             *slot = node;
         }
     }
-
-    fn grow_first(&mut self, row: u32, block: u32, outputs: &Outputs, tables: &Tables) {
-        let index = self.row_node(row);
-        let parent = *self.node(index);
-        for (rank, top) in (0..self.plan.children).zip(&outputs.row(row).tops) {
-            let mut child = Node::DEAD;
-            if index != NONE && top.token.0 != NONE {
-                let depth = parent.depth + 1;
-                let chain = if rank == 0 { parent.flags & CHAIN } else { 0 };
-                let score = parent.score + tables.edge(top.log_q, rank, depth, false);
-                let flags = ALIVE | chain;
-                child =
-                    Node { token: top.token, parent: index, depth, score, flags, source: row, ..Node::DEAD };
-            }
-            self.set_node(block + rank, child);
-        }
-        if let Some(node) = self.node_mut(index) {
-            node.first_child = block;
-        }
-    }
-
-    fn grow_second(&mut self, row: u32, block: u32, outputs: &Outputs, tables: &Tables) {
-        let index = self.row_node(row);
-        let parent = *self.node(index);
-        let control = self.plan.control;
-        let (source, first) = if control { (parent.row, self.plan.children) } else { (row, 0) };
-        for slot in 0..self.plan.refined {
-            let rank = first + slot;
-            let top = outputs.row(source).tops.get(rank as usize).filter(|top| top.token.0 != NONE);
-            let mut child = Node::DEAD;
-            if let Some(top) = top.filter(|_| index != NONE) {
-                let (token, depth) = (top.token, parent.depth + 1);
-                let score = parent.score + tables.edge(top.log_q, rank, depth, !control);
-                if let Some(twin) = self.find(parent.first_child, self.plan.children, token) {
-                    self.counters.duplicates += 1;
-                    self.raise(twin, score);
-                } else {
-                    self.counters.refined += 1;
-                    let flags = ALIVE | REFINED;
-                    child = Node { token, parent: index, depth, score, flags, source, ..Node::DEAD };
-                }
-            }
-            self.set_node(block + slot, child);
-        }
-        if let Some(node) = self.node_mut(index) {
-            node.refined_child = block;
-        }
-    }
-
-    pub(super) fn raise(&mut self, index: u32, score: f32) {
-        if let Some(node) = self.node_mut(index) {
-            node.score = node.score.max(score);
-        }
-    }
-
-    fn pick_frontier(&mut self, step: u32) {
-        let plan = self.plan;
-        let end = if plan.expand_refined { plan.block(step) } else { plan.refined_block(step - 1) };
-        self.keys.clear();
-        for index in plan.block(step - 1)..end {
-            let node = self.node(index);
-            if node.has(ALIVE) {
-                let key = node.order(index);
-                self.keys.push(key);
-            }
-        }
-        self.keys.sort_unstable();
-        for slot in 0..plan.width {
-            let row = step * WIDTH + slot;
-            let node = self.picked(slot);
-            self.set_row(row, node);
-            if let Some(node) = self.node_mut(node) {
-                node.row = row;
-            }
-        }
-    }
-
-    fn pick_reconsidered(&mut self, step: u32, outputs: &Outputs, tables: &Tables) {
-        let plan = self.plan;
-        self.keys.clear();
-        let evaluated = if step == 1 { 1 } else { plan.width };
-        for slot in 0..evaluated {
-            let row = (step - 1) * WIDTH + slot;
-            let index = self.row_node(row);
-            if index == NONE {
-                continue;
-            }
-            let unsure = outputs.row(row).unsure;
-            let priority = match plan.gate {
-                Gate::Off => None,
-                Gate::Random => Some(random(self.committed, step, slot)),
-                Gate::Top1 | Gate::Entropy | Gate::Calibrated => {
-                    let node = self.node(index);
-                    (unsure >= tables.gate_threshold).then(|| node.score + tables.gain(node.depth, unsure))
-                }
-            };
-            self.keys.extend(priority.map(|priority| falling(priority, slot)));
-        }
-        self.keys.sort_unstable();
-        for slot in 0..plan.reconsider {
-            let from = self.picked(slot);
-            let node = if from == NONE { NONE } else { self.row_node((step - 1) * WIDTH + from) };
-            self.counters.reconsidered += u32::from(node != NONE);
-            self.set_row(step * WIDTH + plan.width + slot, node);
-        }
-    }
-
-    /// The index in the sort key at `place`; [`NONE`] behind the last.
-    fn picked(&self, place: u32) -> u32 {
-        self.keys.get(place as usize).map_or(NONE, |&key| (key & 0xffff) as u32)
-    }
 }
 
-/// The priority of a row under [`Gate::Random`], in [0, 1).
-#[must_use]
-pub fn random(committed: u32, step: u32, slot: u32) -> f32 {
-    let [hash, ..] = pcg4d([committed, step, slot, 0x5eed]);
-    // 24 bits and a power of two: exact.
-    (hash >> 8) as f32 / 16_777_216.0
+#[cfg(test)]
+pub(super) mod fixture {
+    use super::super::node::Outputs;
+    use super::super::node::Top;
+    use super::super::plan::WIDTH;
+    use super::super::tables::Tables;
+    use super::*;
+
+    pub(in super::super) fn say(outputs: &mut Outputs, row: u32, unsure: f32, tops: &[(u32, f32)]) {
+        let output = &mut outputs.step_mut(row / WIDTH)[(row % WIDTH) as usize];
+        output.unsure = unsure;
+        for (top, &(token, log_q)) in output.tops.iter_mut().zip(tops) {
+            *top = Top { token: TokenId(token), log_q };
+        }
+    }
+
+    pub(in super::super) fn row_nodes(pool: &Pool, step: u32, rows: u32) -> Vec<u32> {
+        (step * WIDTH..step * WIDTH + rows).map(|row| pool.row_node(row)).collect()
+    }
+
+    /// Root children 10 (−1) and 11 (−0.5); step 1 evaluates both and the root again.
+    pub(in super::super) fn grown(plan: Plan, second: &[(u32, f32)]) -> Pool {
+        let (mut outputs, tables) = (Outputs::default(), Tables::default());
+        let mut pool = Pool::new(plan).unwrap();
+        pool.reset(TokenId(9), 5);
+        say(&mut outputs, 0, 0.5, &[(10, -1.0), (11, -0.5), (12, -3.0), (13, -4.0)]);
+        pool.grow(0, &outputs, &tables);
+        pool.rows(1, &outputs, &tables);
+        say(&mut outputs, 16, 0.9, &[(20, -0.25)]);
+        say(&mut outputs, 17, 0.8, &[(30, -0.125), (31, -2.0)]);
+        say(&mut outputs, 18, 0.0, second);
+        pool.grow(1, &outputs, &tables);
+        pool.rows(2, &outputs, &tables);
+        pool
+    }
 }
