@@ -104,6 +104,19 @@ impl DrafterFile {
         Ok(Self { config, tensors, draft_ids, reconsider, target })
     }
 
+    /// The parts that [`Self::new`] takes.
+    #[must_use]
+    pub fn into_parts(self) -> Parts {
+        let mapped = self.config.draft_vocab != self.config.vocab;
+        Parts {
+            config: self.config,
+            tensors: self.tensors,
+            draft_ids: mapped.then_some(self.draft_ids),
+            reconsider: self.reconsider.settings,
+            target: self.target,
+        }
+    }
+
     /// The shape.
     #[must_use]
     pub fn config(&self) -> &DrafterConfig {

@@ -142,3 +142,16 @@ fn quantization(gguf: &Gguf) -> GgmlType {
     let most = counts.iter().map(|(_, count)| *count).max();
     counts.iter().find(|(_, count)| Some(*count) == most).map_or(GgmlType::F32, |(kind, _)| *kind)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::digest;
+
+    /// Worked out with another implementation; the bounds of tokens count.
+    #[test]
+    fn the_digest_is_over_lengths_and_bytes() {
+        let found = digest(&["a", "Ġthe", ""].map(str::to_owned));
+        assert_eq!(found, "126254cf2bc3fd8913ed13bbeb4613d1dfcad1ef756f22f34947d5d69173814f");
+        assert_ne!(digest(&["ab".to_owned()]), digest(&["a".to_owned(), "b".to_owned()]));
+    }
+}

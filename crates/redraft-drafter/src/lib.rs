@@ -18,7 +18,7 @@
 //!
 //! A second pass adds `reconsider.embedding` to its feature, and `up · down · x` of the adapter to h after the MLP.
 //!
-//! ```ignore
+//! ```
 //! use redraft_drafter::{DrafterFile, Quantization};
 //! use redraft_testing::TinyDrafter;
 //!

@@ -3,7 +3,7 @@
 use crate::config::DrafterConfig;
 use crate::error::DrafterError;
 use crate::file::{DrafterFile, Reconsider};
-use crate::tensor::{Role, Tensor, specs};
+use crate::tensor::{Role, Spec, Tensor, specs};
 use redraft_gguf::{
     Architecture, GgmlType, Gguf, ModelConfig, Rope, RopeLayout, RopeScaling, TensorInfo, quantize,
 };
@@ -64,6 +64,26 @@ pub struct DrafterModel {
 }
 
 impl DrafterFile {
+    /// The drafter with its matrices in the blocks of `quantization`, to be written to a smaller file. Matrices that are
+    /// quantised already stay as they are; so do vectors and tables. [`Self::to_model`] of the result gives the weights
+    /// that it would give of this drafter.
+    ///
+    /// # Errors
+    ///
+    /// [`DrafterError::Quantize`] when a weight does not fit the type.
+    pub fn quantized(&self, quantization: Quantization) -> Result<Self, DrafterError> {
+        let matrices = specs(self.config(), self.reconsider().rank.map(u64::from));
+        let mut parts = self.clone().into_parts();
+        for Spec { name, .. } in matrices.into_iter().filter(|spec| spec.role == Role::Matrix) {
+            let Some(tensor) = parts.tensors.get_mut(name) else { continue };
+            let kind = matrix_type(tensor, quantization);
+            let mut bytes = Vec::new();
+            append(name, tensor, kind, &mut bytes)?;
+            *tensor = Tensor { kind, dims: tensor.dims.clone(), bytes };
+        }
+        Self::new(parts)
+    }
+
     /// Rewrites the matrices in the blocks of `quantization` (those that are stored in quantised blocks stay as they
     /// are) and vectors and tables in f32.
     ///
@@ -77,8 +97,7 @@ impl DrafterFile {
         for spec in specs(self.config(), reconsider.rank.map(u64::from)) {
             let Some(tensor) = self.tensor(spec.name) else { continue };
             let kind = match spec.role {
-                Role::Matrix if tensor.kind.block_size() > 1 => tensor.kind,
-                Role::Matrix => quantization.kind(),
+                Role::Matrix => matrix_type(tensor, quantization),
                 Role::Norm | Role::Table => GgmlType::F32,
             };
             bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
@@ -101,6 +120,11 @@ impl DrafterFile {
             reconsider,
         })
     }
+}
+
+/// The type that a matrix gets: quantised blocks stay as they are.
+fn matrix_type(tensor: &Tensor, quantization: Quantization) -> GgmlType {
+    if tensor.kind.block_size() > 1 { tensor.kind } else { quantization.kind() }
 }
 
 /// Appends a tensor in the type `kind`.

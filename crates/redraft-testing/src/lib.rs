@@ -1,7 +1,9 @@
 //! Support for the tests of all crates; nothing that ships depends on it.
 //!
-//! - [`reference`](mod@reference): the oracle, a forward pass in plain f32 ([`Forward`]).
-//! - [`TinyModel`]: small random models as GGUF files, with tokenizer and chat template; below it
+//! - [`reference`](mod@reference): the oracle, a forward pass in plain f32 ([`Forward`]), and one of
+//!   drafters ([`reference::Drafter`]).
+//! - [`TinyModel`]: small random models as GGUF files, with tokenizer and chat template, and
+//!   [`TinyDrafter`], small random drafters for them; below it
 //!   [`GgufWriter`], [`quantize`] and the seeded generator [`Prng`].
 //! - [`Tolerance`] and [`assert_close`]: how close is close enough.
 //! - [`declared_skip`], [`shared_data`], [`model_path`]: inputs outside the repository, never skipped in
@@ -42,6 +44,6 @@ pub use prng::{Prng, fnv1a};
 pub use quantize::quantize;
 pub use redraft_gguf::QuantizeError;
 pub use reference::{Forward, KvType, ReferenceError};
-pub use tiny::{RoleTypes, TinyModel, TinyModelError, TinyTensor};
+pub use tiny::{RoleTypes, TinyDrafter, TinyDrafterError, TinyModel, TinyModelError, TinyTensor};
 pub use tolerance::{Difference, Tolerance, assert_close};
 pub use writer::GgufWriter;

@@ -4,11 +4,13 @@
 //! in one order whatever the number of rows, so a row computed in a tree equals the same row computed alone
 //! bit for bit, here as on the GPU.
 
+mod drafter;
 mod load;
 
 use half::f16;
 use redraft_gguf::{Gguf, ModelConfig, RopeLayout};
 
+pub use drafter::{DraftOutput, DraftRow, Drafter};
 pub use load::ReferenceError;
 use load::Tensors;
 

@@ -1,5 +1,6 @@
 //! Small random models, as GGUF files: whole paths in seconds.
 
+mod drafter;
 mod vocabulary;
 
 use redraft_gguf::{Architecture, Array, GgmlType, QuantizeError, Value};
@@ -7,6 +8,7 @@ use redraft_gguf::{Architecture, Array, GgmlType, QuantizeError, Value};
 use crate::prng::Prng;
 use crate::quantize::quantize;
 use crate::writer::GgufWriter;
+pub use drafter::{TinyDrafter, TinyDrafterError};
 use vocabulary::{CONTROL, SMALLEST, Vocabulary};
 
 /// ChatML with the optional opening of an answer; no default system message.

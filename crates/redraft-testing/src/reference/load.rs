@@ -64,6 +64,18 @@ pub enum ReferenceError {
         /// What was given.
         found: Option<usize>,
     },
+    /// A row of a drafter attends to a slot that no earlier step has filled.
+    #[error("row {row}: slot {slot} is none of {first}..{slots}, the rows of earlier steps")]
+    Slot {
+        /// Row of the call.
+        row: usize,
+        /// The slot given.
+        slot: usize,
+        /// First slot of a step.
+        first: usize,
+        /// Slots in use.
+        slots: usize,
+    },
     /// Two slices that belong together differ in length.
     #[error("{tokens} tokens but {parents} parents: one parent a token")]
     Rows {
