@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn second_passes_add_or_raise() {
         let pool = grown(Plan::reconsider(9, 3, 2, 2, 1, 3), &[(10, -0.125), (40, -2.0), (11, -9.0)]);
-        assert_eq!(pool.node(1).score, -0.125, "raised");
+        assert_eq!(pool.node(1).score, -0.1875, "raised");
         assert_eq!(pool.node(3).score, -1.25, "but not what is below");
         assert_eq!(pool.node(2).score, -0.5, "never lowered");
         let refined = *pool.node(8);
@@ -118,7 +118,7 @@ mod tests {
             (TokenId(40), 0, 1),
             "new child of the root"
         );
-        assert_eq!((refined.flags, refined.source, refined.score), (ALIVE | REFINED, 18, -2.0), "refined");
+        assert_eq!((refined.flags, refined.source, refined.score), (ALIVE | REFINED, 18, -2.0625), "refined");
         assert_eq!([7, 9].map(|index| pool.node(index).flags), [0, 0], "slots of duplicates are dead");
         assert_eq!(pool.counters(), Counters { reconsidered: 2, refined: 1, duplicates: 2 }, "counters");
         assert_eq!(pool.child(0, TokenId(40)), Some(8), "found below the root");

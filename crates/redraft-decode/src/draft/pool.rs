@@ -173,7 +173,8 @@ pub(super) mod fixture {
 
     /// Root children 10 (−1) and 11 (−0.5); step 1 evaluates both and the root again.
     pub(in super::super) fn grown(plan: Plan, second: &[(u32, f32)]) -> Pool {
-        let (mut outputs, tables) = (Outputs::default(), Tables::default());
+        let mut outputs = Outputs::default();
+        let tables = Tables { refined_offset: -0.0625, ..Tables::default() };
         let mut pool = Pool::new(plan).unwrap();
         pool.reset(TokenId(9), 5);
         say(&mut outputs, 0, 0.5, &[(10, -1.0), (11, -0.5), (12, -3.0), (13, -4.0)]);

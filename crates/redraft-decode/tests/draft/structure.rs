@@ -16,6 +16,8 @@ struct Checked<'a> {
     tables: Tables,
     /// What the script said, by row id.
     said: BTreeMap<u32, Output>,
+    /// The scores before each step grew.
+    scores: Vec<Vec<f32>>,
     frontier_refined: u32,
 }
 
@@ -33,6 +35,8 @@ impl Drafter for Checked<'_> {
             self.frontier_refined += u32::try_from(refined).unwrap();
         }
         assert!(outputs.iter().all(|output| *output == Output::EMPTY), "outputs start empty");
+        self.scores.resize(step.index as usize, Vec::new());
+        self.scores.push(step.pool.nodes().iter().map(|node| node.score).collect());
         self.script.evaluate(step, outputs)?;
         for row in step.rows {
             self.said.insert(row.id, outputs[row.slot()]);
@@ -119,6 +123,34 @@ fn check_pool(pool: &Pool, said: &BTreeMap<u32, Output>) {
         let alive = output.tops.iter().take(plan.children as usize).filter(|top| top.token.0 != NONE);
         for top in alive {
             assert!(siblings.contains(&(parent, top.token)), "row {row}: {} is missing", top.token);
+        }
+    }
+}
+
+/// Each candidate's node scores at least what its row gives it, and no more unless something may have raised it.
+fn check_scores(pool: &Pool, drafter: &Checked<'_>) {
+    let plan = pool.plan();
+    for (&row, output) in &drafter.said {
+        let (parent, second) = (pool.row_node(row), row % WIDTH >= plan.width);
+        let score = drafter.scores[(row / WIDTH) as usize][parent as usize];
+        let tops = match (second, plan.control) {
+            (true, true) => &drafter.said[&pool.node(parent).row].tops,
+            _ => &output.tops,
+        };
+        let first = if second && plan.control { plan.children } else { 0 };
+        let taken = if second { plan.refined } else { plan.children };
+        for rank in first..first + taken {
+            let top = tops[rank as usize];
+            if top.token.0 == NONE {
+                continue;
+            }
+            let mut nodes = pool.nodes().iter().filter(|node| node.has(ALIVE) && node.parent == parent);
+            let node = nodes.find(|node| node.token == top.token).unwrap();
+            let refined = second && !plan.control;
+            let expected = score + drafter.tables.edge(top.log_q, rank, node.depth, refined);
+            let raised = plan.lookup || (plan.reconsider > 0 && !node.has(REFINED));
+            assert!(node.score >= expected, "row {row}, rank {rank}: {} below {expected}", node.score);
+            assert!(raised || node.score == expected, "row {row}, rank {rank}: {} above", node.score);
         }
     }
 }
@@ -222,11 +254,17 @@ fn trees_are_what_the_definition_says() {
         };
         for _ in 0..3 {
             let said = BTreeMap::new();
-            let mut drafter =
-                Checked { script: &mut script, tables: tables.clone(), said, frontier_refined: 0 };
+            let mut drafter = Checked {
+                script: &mut script,
+                tables: tables.clone(),
+                said,
+                scores: Vec::new(),
+                frontier_refined: 0,
+            };
             draft.run(&mut drafter, &ids).unwrap();
             expanded += drafter.frontier_refined;
             check_pool(draft.pool(), &drafter.said);
+            check_scores(draft.pool(), &drafter);
             check_layout(draft.pool(), draft.layout());
             accepted[check_accept(draft.layout(), &mut random)] += 1;
             refined += draft.pool().counters().refined;
