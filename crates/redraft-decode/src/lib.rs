@@ -1,10 +1,12 @@
 //! Decoding logic without a GPU: token trees, sampling, stop rules, log-probabilities.
 //!
-//! Everything here is plain integer and `f32` arithmetic on slices, so it runs and is tested anywhere. Three groups:
+//! Everything here is plain integer and `f32` arithmetic on slices, so it runs and is tested anywhere. Four groups:
 //!
 //! - **Trees.** [`Tree`] is the shape of a verification batch: row 0 is the root, every further row names its parent.
 //!   [`ancestor_table`] is the table that attention and the penalty window read on the GPU. [`TreeRows`] adds the token
 //!   of each row and the [`Position`] of the root, and answers which rows a target's tokens accept.
+//! - **Drafts.** [`draft`] grows trees of drafted tokens, the CPU twin of the kernels of a draft round, and chooses when
+//!   and how to draft.
 //! - **Sampling.** [`SamplingParams`] says how a token is drawn; [`Sampler`] is the CPU twin of the kernels
 //!   `sample_window`, `sample_prepare`, `sample_pick`, `sample_histogram`, `sample_cut` and `sample_draw`, stage by stage
 //!   and under the same names in [`sampling`]. A drawn token is a pure function of the row of logits, the tokens before

@@ -1,14 +1,36 @@
-//! A draft round: trees of drafted tokens, grown step by step.
+//! A draft round: trees of drafted tokens, grown step by step, and when to draft at all.
 //!
 //! The kernels of a round have their twins here, bit for bit and under the same names: `draft_grow` and `draft_rows` are
 //! [`Pool::grow`] and [`Pool::rows`], then [`draft_lookup`], [`tree_prune`], [`tree_layout`] and [`tree_accept`]. They
-//! share the shape of a round, [`Plan`], and the fitted [`Tables`].
+//! share the shape of a round, [`Plan`], and the fitted [`Tables`]. [`Draft`] runs them one behind the other for any
+//! [`Drafter`]; [`Policy`] picks the plan of the next round, [`SpeculationStats`] counts what came of it.
+//!
+//! ```
+//! use redraft_decode::TokenId;
+//! use redraft_decode::draft::{Draft, NoDrafter, Plan, RoundStats, SpeculationStats, Tables, tree_accept};
+//!
+//! let plan = Plan::lookup(3);
+//! let mut draft = Draft::new(plan, Tables::default())?;
+//! let text = [7, 1, 2, 3, 4, 9, 7, 1].map(TokenId);
+//! let layout = draft.run(&mut NoDrafter, &text)?;
+//! assert_eq!(layout.tokens, [1, 2, 3, 4].map(TokenId), "the root, and what followed 7 1 before");
+//!
+//! // The target goes on with 2 3 5: two of the drafted tokens are right, the third token is its own.
+//! let accept = tree_accept(layout, &[2, 3, 5, 0].map(TokenId), &[], 100)?;
+//! assert_eq!(accept.emitted, [2, 3, 5].map(TokenId), "three tokens for one forward");
+//!
+//! let mut stats = SpeculationStats::default();
+//! stats.add(&RoundStats::new(plan, draft.pool().counters(), draft.layout(), &accept));
+//! assert_eq!(stats.tau(), Some(3.0), "tokens a round");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod accept;
 mod grow;
 mod lookup;
 mod node;
 mod plan;
+mod policy;
 mod pool;
 mod prune;
 mod round;
@@ -20,6 +42,10 @@ pub use accept::{Accept, Stop, tree_accept};
 pub use lookup::{MAX_MATCH, MIN_MATCH, Match, draft_lookup, find_match};
 pub use node::{ALIVE, CHAIN, LOOKUP, NONE, Node, Output, Outputs, REFINED, TOP, Top};
 pub use plan::{Gate, MAX_DEPTH, MAX_NODES, MAX_POOL, MAX_REFINED, Plan, PlanError, ROW_IDS, WIDTH};
+pub use policy::{
+    CostError, Costs, Curve, EXPLORING, MARGIN, MOST_SLOWER, OPENING, Observation, Policy, PolicyError,
+    Reason, Switch, standard_plans,
+};
 pub use pool::{Counters, Pool};
 pub use prune::{Layout, Origin, tree_layout, tree_prune};
 pub use round::{Draft, DraftError, Drafter, NoDrafter, Pass, Row, Step, draft};

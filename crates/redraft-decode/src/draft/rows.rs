@@ -44,8 +44,8 @@ impl Pool {
     fn pick_reconsidered(&mut self, step: u32, outputs: &Outputs, tables: &Tables) {
         let plan = *self.plan();
         self.keys.clear();
-        let evaluated = if step == 1 { 1 } else { plan.width };
-        for slot in 0..evaluated {
+        // Step 0 has one row; those behind it are dead.
+        for slot in 0..plan.width {
             let row = (step - 1) * WIDTH + slot;
             let index = self.row_node(row);
             if index == NONE {
@@ -121,6 +121,7 @@ mod tests {
             pool.grow(0, &outputs, &tables);
             pool.rows(1, &outputs, &tables);
             assert_eq!(row_nodes(&pool, 1, 4), [1, NONE, expected, NONE], "unsure {unsure}");
+            assert_eq!(pool.counters().reconsidered, u32::from(expected == 0), "unsure {unsure}: counted");
         }
     }
 
