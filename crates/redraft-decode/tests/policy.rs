@@ -146,8 +146,15 @@ fn the_best_plan_is_found_and_kept() {
 fn nothing_pays() {
     for (scale, most) in [(0.5, 1), (2.0, 1), (30.0, 1), (2.0, 2)] {
         let mut world = World::new(costs(scale), 1);
+        let mut tried = false;
         // A plan of one node at these costs may pay when it is always accepted; not when that is every other time.
         for round in 0..3000 {
+            let trial = world.policy.choose().is_some() && world.policy.preferred().is_none();
+            assert!(
+                most == 2 || !(trial && tried),
+                "costs {scale}: a trial that loses ends with its first round"
+            );
+            tried = trial;
             world.act(|_, _| if most == 2 { round % 2 } else { 0 });
             let allowed = world.tokens * 1.02 + OPENING;
             assert!(world.cost <= allowed, "costs {scale}: {} steps for {} tokens", world.cost, world.tokens);
@@ -218,6 +225,22 @@ fn the_choice_follows_the_text() {
         }
         assert!(world.policy.history().len() >= 5, "a change for each: {:?}", world.policy.history());
         assert!(world.policy.history().len() < 64, "and few more: {:?}", world.policy.history());
+    }
+}
+
+#[test]
+fn what_nobody_hopes_for_is_tried_too() {
+    for seed in 0..4 {
+        let mut world = World::new(costs(4.0), seed);
+        // Too dear by any guess; in this text it pays.
+        let plan = Plan::chain(7);
+        world.policy = Policy::new(&[plan], &costs(4.0)).unwrap();
+        assert_eq!(world.policy.choose(), None, "not at first");
+        assert!(tau(0.97, &plan) > 1.3 * costs(4.0).round(&plan), "it would pay");
+        while world.tokens < 6000.0 && world.policy.preferred().is_none() {
+            world.round(0.97);
+        }
+        assert_eq!(world.policy.preferred(), Some(plan), "seed {seed}: found after {} tokens", world.tokens);
     }
 }
 

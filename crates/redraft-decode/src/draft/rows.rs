@@ -9,7 +9,7 @@ use super::tables::Tables;
 use crate::sampling::pcg4d;
 
 impl Pool {
-    /// Picks the rows of `step` (1 to [`Plan::steps`]) among the nodes that the step before it grew and evaluated. A
+    /// Picks the rows of `step` (1 to [`super::Plan::steps`]) among the nodes that the step before it grew and evaluated. A
     /// step that the plan does not have picks nothing.
     pub fn rows(&mut self, step: u32, outputs: &Outputs, tables: &Tables) {
         if step == 0 || !self.has_step(step) {

@@ -16,6 +16,7 @@
 
 mod chances;
 mod cost;
+mod decide;
 mod estimate;
 mod ledger;
 mod plans;
@@ -24,7 +25,6 @@ pub use cost::{CostError, Costs, Curve};
 pub use plans::standard_plans;
 
 use super::plan::{Plan, PlanError};
-use super::stats::HISTORY;
 use chances::Chances;
 use estimate::Estimate;
 use ledger::Ledger;
@@ -40,10 +40,6 @@ pub const EXPLORING: f64 = 0.03;
 const EXPLORING_PLAIN: f64 = 0.01;
 /// How much faster another choice must look, as a share, before it is taken.
 pub const MARGIN: f64 = 0.04;
-/// How much slower than plain decoding the current plan may look, as a share, before it is left.
-const LEAVE: f64 = 0.02;
-/// Most rounds of a trial.
-const TRIAL: u32 = 8;
 /// Rounds of its own that a plan must have had to be chosen, and that are still believed after a change.
 const EVIDENCE: f64 = 2.0;
 /// Least and most tokens between two changes for the better.
@@ -222,7 +218,7 @@ impl Policy {
         self.arms.iter().map(|arm| (arm.plan, self.speed_of(arm)))
     }
 
-    /// The changes of choice, oldest first; the latest [`HISTORY`].
+    /// The changes of choice, oldest first; the latest [`super::HISTORY`].
     #[must_use]
     pub fn history(&self) -> &[Switch] {
         &self.history
@@ -296,136 +292,36 @@ impl Policy {
             }
         }
     }
+}
 
-    /// Changes the choice where that is due, and picks the next round.
-    fn decide(&mut self) {
-        self.reconsider();
-        self.next_trial();
-        let trial = self.trial.map(|trial| trial.arm);
-        self.next = trial.or(self.current);
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    fn reconsider(&mut self) {
-        let best = self.fastest(|arm| {
-            let safe = self.safety.affords(self.worst(arm, 1.0));
-            if safe { self.sure_speed(arm) } else { 0.0 }
-        });
-        // Left for good: whatever else surely pays, or else plain decoding.
-        let left = self.current.and_then(|arm| self.arms.get(arm)).and_then(|arm| {
-            let slower = (self.speed_of(arm) < 1.0 - LEAVE).then_some(Reason::Slower);
-            if self.safety.affords(self.worst(arm, 1.0)) { slower } else { Some(Reason::Exhausted) }
-        });
-        if let Some(reason) = left {
-            let other = best.filter(|&(arm, speed)| self.current != Some(arm) && speed > 1.0 + MARGIN);
-            let other = other.filter(|_| reason == Reason::Slower);
-            if let (Reason::Exhausted, Some(plan)) = (reason, self.preferred()) {
-                self.doubt(&plan);
-            }
-            self.switch(other.map(|(arm, _)| arm), reason);
-        } else if let Some((arm, speed)) = best
-            && self.current != Some(arm)
-            && speed > self.speed() * (1.0 + MARGIN)
-            && self.tokens >= self.switched + self.rest
-        {
-            self.switch(Some(arm), Reason::Faster);
-        }
-    }
-
-    fn next_trial(&mut self) {
-        let goes_on = |trial: &Trial| {
-            trial.rounds < TRIAL
-                && trial.gain >= 0.0
-                && self.current != Some(trial.arm)
-                && self.may_try(trial.arm)
+    #[test]
+    fn what_may_be_lost_is_what_was_earned() {
+        let curve = |cost| Curve::new(vec![(1, cost), (16, cost)]).unwrap();
+        let costs = Costs {
+            verify: curve(1.0),
+            draft: curve(0.25),
+            extend: 0.25,
+            overhead: 0.0,
+            catch_up: 0.125,
+            catch_up_most: 2,
         };
-        if self.trial.as_ref().is_some_and(goes_on) {
-            return;
+        let chain = Plan::chain(3);
+        let mut policy = Policy::new(&[chain], &costs).unwrap();
+        // V, extend and two drafter steps cost 1.75 plain steps.
+        let mut balance = OPENING;
+        for (plain, path) in [(0, &[0][..]), (1, &[0, 1]), (5, &[0]), (0, &[0])] {
+            policy.observe_plain(plain);
+            balance += f64::from(plain) * MOST_SLOWER;
+            let round = Observation { path, stopped: false };
+            policy.observe(&chain, &round);
+            balance += path.len() as f64 * (1.0 + MOST_SLOWER) - 1.75 - 0.125 * f64::from(plain.min(2));
+            assert!(policy.safety.affords(balance - 1e-9), "{balance} after {plain} and {path:?}");
+            assert!(!policy.safety.affords(balance + 1e-9), "{balance} after {plain} and {path:?}");
         }
-        // A trial that just ended leaves one round to the current choice.
-        if self.trial.take().is_some() {
-            return;
-        }
-        let other = |arm: &Arm| self.preferred() != Some(arm.plan);
-        let hoped = self.fastest(|arm| if other(arm) { self.hoped_speed(arm) } else { 0.0 });
-        let hoped = hoped.filter(|&(_, speed)| speed > self.speed());
-        // What is earned and not needed goes to the plan that was not heard of for longest, if it could be faster.
-        let idle = || {
-            let could = |arm: &Arm| other(arm) && (f64::from(arm.plan.depth) + 1.0) / arm.cost > self.speed();
-            self.fastest(|arm| if could(arm) { self.age(arm) } else { -1.0 }).filter(|&(_, age)| age > 0.0)
-        };
-        let tried = hoped.or_else(|| if self.exploring.is_full() { idle() } else { None });
-        self.trial =
-            tried.map(|(arm, _)| Trial { arm, rounds: 0, gain: 0.0 }).filter(|trial| self.may_try(trial.arm));
-    }
-
-    /// Whether both ledgers afford a round of this plan.
-    fn may_try(&self, arm: usize) -> bool {
-        self.arms.get(arm).is_some_and(|arm| {
-            self.safety.affords(self.worst(arm, 1.0)) && self.exploring.affords(self.worst(arm, self.speed()))
-        })
-    }
-
-    /// Most steps that a round of `arm` may lose against decoding at `speed`: it emits at least one token.
-    fn worst(&self, arm: &Arm, speed: f64) -> f64 {
-        arm.cost + self.behind(arm) - 1.0 / speed
-    }
-
-    /// What the drafter would have to catch up on first.
-    fn behind(&self, arm: &Arm) -> f64 {
-        let (cost, most) = self.catch_up;
-        if arm.plan.drafter { cost * self.missed.min(u64::from(most)) as f64 } else { 0.0 }
-    }
-
-    /// Expected speed of the current choice.
-    fn speed(&self) -> f64 {
-        self.current.and_then(|arm| self.arms.get(arm)).map_or(1.0, |arm| self.speed_of(arm))
-    }
-
-    fn speed_of(&self, arm: &Arm) -> f64 {
-        let guess = self.chances.tokens(&arm.plan, self.tokens);
-        arm.tokens.mean(guess, self.age(arm)) / arm.cost
-    }
-
-    /// The speed as it surely is, about; 0 before there is evidence. A guess can only make it less.
-    fn sure_speed(&self, arm: &Arm) -> f64 {
-        let age = self.age(arm);
-        if arm.tokens.known(age) < EVIDENCE {
-            return 0.0;
-        }
-        let seen = arm.tokens.seen() / arm.cost;
-        self.speed_of(arm).min(seen) - arm.tokens.error(age) / arm.cost
-    }
-
-    /// The speed as it might be: the less is known, the more is hoped for.
-    fn hoped_speed(&self, arm: &Arm) -> f64 {
-        self.speed_of(arm) + arm.tokens.error(self.age(arm)) / arm.cost
-    }
-
-    fn age(&self, arm: &Arm) -> f64 {
-        (self.tokens - arm.heard) as f64
-    }
-
-    /// The first of the arms with the largest value.
-    fn fastest(&self, value: impl Fn(&Arm) -> f64) -> Option<(usize, f64)> {
-        let mut best = None;
-        for (index, arm) in self.arms.iter().enumerate() {
-            let value = value(arm);
-            if best.is_none_or(|(_, most)| value > most) {
-                best = Some((index, value));
-            }
-        }
-        best
-    }
-
-    fn switch(&mut self, to: Option<usize>, reason: Reason) {
-        // Changes in quick succession make the next one wait longer.
-        let since = self.tokens - self.switched;
-        self.rest = if since < 8 * self.rest { (2 * self.rest).min(REST.1) } else { REST.0 };
-        self.switched = self.tokens;
-        let from = self.preferred();
-        self.current = to;
-        self.history.push(Switch { tokens: self.tokens, from, to: self.preferred(), reason });
-        let surplus = self.history.len().saturating_sub(HISTORY);
-        self.history.drain(..surplus);
+        assert!(balance < OPENING && balance > 0.0, "neither capped nor overdrawn: {balance}");
     }
 }
