@@ -1,6 +1,6 @@
 //! From what the drafter said to nodes.
 //!
-//! Twin of `shaders/draft_grow.wgsl`.
+//! Twins of `shaders/draft_grow.wgsl` and, for second passes, `shaders/draft_refine.wgsl`.
 
 use super::node::{ALIVE, CHAIN, NONE, Node, Outputs, REFINED};
 use super::plan::WIDTH;

@@ -1,6 +1,6 @@
 //! Drafts without a drafter: what followed the last time the text ended like this.
 //!
-//! Twin of `shaders/draft_lookup.wgsl`.
+//! Twins of `shaders/lookup_scan.wgsl` and `shaders/lookup_grow.wgsl`.
 
 use super::node::{ALIVE, LOOKUP, Node};
 use super::pool::Pool;

@@ -1,8 +1,9 @@
 //! A draft round: trees of drafted tokens, grown step by step, and when to draft at all.
 //!
-//! The kernels of a round have their twins here, bit for bit and under the same names: `draft_grow` and `draft_rows` are
-//! [`Pool::grow`] and [`Pool::rows`], then [`draft_lookup`], [`tree_prune`], [`tree_layout`] and [`tree_accept`]. They
-//! share the shape of a round, [`Plan`], and the fitted [`Tables`]. [`Draft`] runs them one behind the other for any
+//! The kernels of a round have their twins here, bit for bit: `draft_grow` and `draft_refine` are [`Pool::grow`],
+//! `draft_rows` is [`Pool::rows`], `lookup_scan` and `lookup_grow` are [`draft_lookup`], and [`tree_prune`],
+//! [`tree_layout`] and [`tree_accept`] have the names of theirs. They share the shape of a round, [`Plan`], and the fitted
+//! [`Tables`]. [`Draft`] runs them one behind the other for any
 //! [`Drafter`]; [`Policy`] picks the plan of the next round, [`SpeculationStats`] counts what came of it.
 //!
 //! ```
