@@ -1,4 +1,4 @@
-import package::lib::attend::{params, rows, slot_of};
+import package::lib::attend::{last_of, params, slot_of};
 import package::lib::step::step;
 
 // y[m][head] = sum over t of softmax(scale * q . k)[t] v[t], t = 0 … position of row m. For GPUs.
@@ -66,7 +66,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let head = group.x;
     let row = group.y;
     if (local == 0u) {
-        last = rows[row].y;
+        last = last_of(row);
     }
     // Uniform by construction; loading it so tells the compiler, for the barriers in the loop.
     let position = workgroupUniformLoad(&last);

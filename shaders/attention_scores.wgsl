@@ -1,7 +1,7 @@
-import package::lib::attend::{params, rows, slot_of};
+import package::lib::attend::{last_of, params, slot_of};
 import package::lib::step::step;
 
-// scores[m][head][t] = scale * (q[m][head] . k[t]) for t = 0 … position of row m.
+// scores[m][head][t] = scale * (q[m][head] . k[t]) for t = 0 … last of row m.
 //
 // One invocation a (row, head, t); dimensions ascending. In broadcast the lanes of a subgroup share the loads of q.
 @group(0) @binding(4) var<storage, read> q: array<f32>; // [batch][heads * head size]
@@ -32,13 +32,13 @@ import package::lib::step::step;
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
     let head = group.y;
     let row = group.z;
-    let position = rows[row].y;
-    if (group.x * 8u > position) {
+    let last = last_of(row);
+    if (group.x * 8u > last) {
         return;
     }
     let t = group.x * 8u + local;
-    // Lanes past the position take part in the broadcasts and write nothing.
-    let key = slot_of(row, min(t, position)) * params.kv_pairs + head / params.group * params.half;
+    // Lanes past the last key take part in the broadcasts and write nothing.
+    let key = slot_of(row, min(t, last)) * params.kv_pairs + head / params.group * params.half;
     let query = (row * params.heads + head) * params.half * 2u;
     var sum = 0.0;
     for (var pair = 0u; pair < params.half; pair += 4u) {
@@ -49,7 +49,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             sum = fma(a[i * 2u + 1u], k.y, sum);
         }
     }
-    if (t <= position) {
+    if (t <= last) {
         scores[(row * params.heads + head) * params.stride + t] = sum * params.scale;
     }
 }

@@ -9,14 +9,18 @@ import package::lib::step::step;
 struct RmsNormParams {
     columns: u32, // multiple of 8
     eps: f32,
+    h_stride: u32, // elements from one row of h to the next
+    h_first: u32,  // element of a row of h that is column 0
+    y_stride: u32, // the same for y
+    y_first: u32,
     pad0: u32,
     pad1: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: RmsNormParams;
-@group(0) @binding(2) var<storage, read> h: array<f32>; // [batch][columns]
+@group(0) @binding(2) var<storage, read> h: array<f32>; // [batch][h_stride]
 @group(0) @binding(3) var<storage, read> gain: array<f32>; // [columns]
-@group(0) @binding(4) var<storage, read_write> y: array<f32>; // [batch][columns]
+@group(0) @binding(4) var<storage, read_write> y: array<f32>; // [batch][y_stride]
 
 @if(plain || broadcast) const WORKGROUP = 8u;
 @if(slices) const WORKGROUP = 64u;
@@ -64,10 +68,10 @@ struct RmsNormParams {
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
-    let base = (step.source + group.x) * params.columns;
+    let base = (step.source + group.x) * params.h_stride + params.h_first;
     let mean = sum_of_squares(base, local) / f32(params.columns);
     let scale = 1.0 / sqrt(mean + params.eps);
-    let out = group.x * params.columns;
+    let out = group.x * params.y_stride + params.y_first;
     for (var k = local; k < params.columns; k += WORKGROUP) {
         y[out + k] = h[base + k] * scale * gain[k];
     }

@@ -14,7 +14,7 @@ import package::lib::step::step;
 @group(0) @binding(2) var<storage, read> scaled: array<f32>;               // [rows][vocab]
 @group(0) @binding(3) var<storage, read> maxima: array<vec2<u32>>;         // [rows] (largest key, bound of the k-th largest)
 @group(0) @binding(4) var<storage, read> cuts: array<vec2<u32>>;           // [rows] (key, id)
-@group(0) @binding(5) var<storage, read> positions: array<u32>;            // [rows] position of the row's own token
+@group(0) @binding(5) var<storage, read> rows: array<vec4<u32>>;           // [batch] token, position, slot, …
 @group(0) @binding(6) var<storage, read_write> partials: array<vec2<u32>>; // [rows][parts] (key, id)
 
 fn stays(row: u32, id: u32, cut: vec2<u32>, floor_key: u32) -> bool {
@@ -31,7 +31,7 @@ fn main(@builtin(global_invocation_id) invocation: vec3<u32>, @builtin(workgroup
     }
     let cut = cuts[row];
     // The drawn token stands behind the row's own.
-    let position = positions[row] + 1u;
+    let position = rows[step.source + row].y + 1u;
     var floor_key = 0u;
     if (params.min_p == 1u) {
         floor_key = float_key(key_float(maxima[row].x) + params.min_p_ln);

@@ -10,24 +10,28 @@ import package::lib::step::step;
 // Lineage: 1. counting in sample_prepare cost O(window^2) an invocation; 2. this, once a row.
 
 @group(0) @binding(2) var<storage, read> committed: array<u32>;           // [context] ids by position
-@group(0) @binding(3) var<storage, read> positions: array<u32>;           // [rows] absolute position of the row's token
-@group(0) @binding(4) var<storage, read> row_tokens: array<u32>;          // [rows] ids
-@group(0) @binding(5) var<storage, read> ancestors: array<u32>;           // [rows][levels] row at each depth
-@group(0) @binding(6) var<storage, read_write> windows: array<vec2<u32>>; // [rows][window] (id, count)
+@group(0) @binding(3) var<storage, read> rows: array<vec4<u32>>;          // [batch] token, position, slot, …
+@group(0) @binding(4) var<storage, read> slots: array<u32>;               // [batch][levels] slot of each ancestor in a tree
+@group(0) @binding(5) var<storage, read_write> windows: array<vec2<u32>>; // [rows][window] (id, count)
 
 const NO_TOKEN = 0xffffffffu;
 
 fn token_before(row: u32, back: u32) -> u32 {
-    let position = positions[row];
+    let own = step.source + row;
+    let position = rows[own].y;
     if (back > position) {
         return NO_TOKEN;
     }
     let at = position - back;
-    let root = positions[0];
+    let root = rows[step.source].y;
     if (at < root) {
         return committed[at];
     }
-    return row_tokens[ancestors[row * params.levels + at - root]];
+    // The slots of a tree are numbered like its rows, from tree_start on; a chain's rows follow each other.
+    if (step.tree_start == 0xffffffffu) {
+        return rows[step.source + at - root].x;
+    }
+    return rows[slots[own * params.levels + at - root] - step.tree_start].x;
 }
 
 @compute @workgroup_size(64)

@@ -2,8 +2,9 @@ import package::lib::step::step;
 
 // What the attention kernels share: parameters, rows, and where a position's key and value are.
 //
-// A row at position p attends to positions 0 … p in that order. Those before step.tree_start are in the slot of their
-// own number; later ones belong to the row's own ancestors, whose slots stand in `slots`.
+// A row attends to keys 0 … last in that order: those of positions 0 … p for a row at position p. Keys before
+// step.tree_start are in the slot of their own number; later ones belong to the row's own ancestors, whose slots stand
+// in `slots`. A second pass of a drafter sees its own first pass as well: one key more than its position tells.
 struct AttentionParams {
     heads: u32,
     group: u32,    // query heads of a key head
@@ -16,8 +17,12 @@ struct AttentionParams {
 }
 
 @group(0) @binding(0) var<uniform> params: AttentionParams;
-@group(0) @binding(2) var<storage, read> rows: array<vec4<u32>>; // [batch] token, position, slot, 0
+@group(0) @binding(2) var<storage, read> rows: array<vec4<u32>>; // [batch] token, position, slot, keys beyond the position
 @group(0) @binding(3) var<storage, read> slots: array<u32>; // [batch][depth] slot of the ancestor at tree_start + d
+
+fn last_of(row: u32) -> u32 {
+    return rows[row].y + rows[row].w;
+}
 
 fn slot_of(row: u32, t: u32) -> u32 {
     if (t < step.tree_start) {

@@ -7,6 +7,8 @@ pub enum BufferUse {
     Storage,
     /// Parameters: written by the host, read by kernels.
     Uniform,
+    /// Parameters that kernels write too.
+    SharedUniform,
 }
 
 /// A buffer on the device. Clones share it.

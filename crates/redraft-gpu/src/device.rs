@@ -119,6 +119,9 @@ impl Gpu {
         let usage = match purpose {
             BufferUse::Storage => wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC,
             BufferUse::Uniform => wgpu::BufferUsages::UNIFORM,
+            BufferUse::SharedUniform => {
+                wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC
+            }
         };
         let inner = self.allocate(label, bytes, usage | wgpu::BufferUsages::COPY_DST).await?;
         Ok(Buffer { inner, label: label.into() })
@@ -167,6 +170,21 @@ impl Gpu {
     pub async fn uniform<T: bytemuck::Pod>(&self, label: &str, contents: &T) -> Result<Buffer, GpuError> {
         let bytes = bytemuck::bytes_of(contents);
         let buffer = self.buffer(label, bytes.len() as u64, BufferUse::Uniform).await?;
+        self.write(buffer.whole(), bytes);
+        Ok(buffer)
+    }
+
+    /// A uniform buffer that holds `contents` until a kernel writes others.
+    ///
+    /// # Errors
+    /// As [`Gpu::buffer`].
+    pub async fn shared_uniform<T: bytemuck::Pod>(
+        &self,
+        label: &str,
+        contents: &T,
+    ) -> Result<Buffer, GpuError> {
+        let bytes = bytemuck::bytes_of(contents);
+        let buffer = self.buffer(label, bytes.len() as u64, BufferUse::SharedUniform).await?;
         self.write(buffer.whole(), bytes);
         Ok(buffer)
     }

@@ -55,6 +55,12 @@ impl Batch {
         self
     }
 
+    /// Tokens before the first row.
+    #[must_use]
+    pub fn committed(&self) -> u32 {
+        self.committed
+    }
+
     /// Number of rows.
     #[must_use]
     pub fn rows(&self) -> u32 {

@@ -54,6 +54,48 @@ pub enum ModelError {
     /// Sampling parameters out of range.
     #[error("sampling: {0}")]
     Sampling(redraft_decode::SamplingError),
+    /// The drafter's file cannot be used.
+    #[error("drafter: {0}")]
+    Drafter(#[from] redraft_drafter::DrafterError),
+    /// The drafter has another shape than its target.
+    #[error("the drafter's {what} is {found}, but the target's is {expected}; it was made for another model")]
+    DrafterShape {
+        /// The property.
+        what: &'static str,
+        /// The drafter's.
+        found: u64,
+        /// The target's.
+        expected: u64,
+    },
+    /// The drafter reads other layers than those that the model captures.
+    #[error(
+        "the drafter reads the inputs of layers {expected:?}, but the model was loaded to capture {found:?}"
+    )]
+    DrafterCaptures {
+        /// What it reads.
+        expected: Vec<u32>,
+        /// What is captured.
+        found: Vec<u32>,
+    },
+    /// A plan drafts, but nothing is there to draft.
+    #[error("the plan needs a drafter and none is loaded; give one, or choose lookup or off")]
+    NoDrafter,
+    /// A plan that the kernels cannot run.
+    #[error("speculation: {0}")]
+    Plan(#[from] redraft_decode::draft::PlanError),
+    /// Tables out of range.
+    #[error("speculation: {0}")]
+    Tables(#[from] redraft_decode::draft::TablesError),
+    /// The target computed no number.
+    #[error(
+        "the greatest logit after {position} tokens is {found}: the weights are damaged, or the adapter computes wrong results; fetch the model again, and run `redraft devices --check`"
+    )]
+    NotFinite {
+        /// Tokens of the sequence before the step.
+        position: u32,
+        /// The greatest logit.
+        found: f32,
+    },
     /// A batch that does not fit the loaded model.
     #[error("{what} is {found}, but must be {expected}")]
     Batch {

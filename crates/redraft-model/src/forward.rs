@@ -2,6 +2,7 @@
 
 use crate::batch::batch;
 use crate::kernels::{TILES, tiles};
+use crate::matrix::Matrix;
 use crate::{Batch, KvType, LogitRows, MemoryPlan, ModelError, Path};
 use redraft_gguf::ModelConfig;
 use redraft_gpu::{Buffer, Dispatch, Gpu, GpuError, Pass, Readback, Slice};
@@ -48,7 +49,7 @@ pub(crate) struct Product {
 }
 
 impl Product {
-    fn run(&self, pass: &mut Pass<'_>, rows: u32) -> Result<(), GpuError> {
+    pub(crate) fn run(&self, pass: &mut Pass<'_>, rows: u32) -> Result<(), GpuError> {
         for part in &self.parts {
             for (tile, count) in tiles(rows) {
                 if let Some((dispatch, groups)) = part.get(tile) {
@@ -80,6 +81,61 @@ pub(crate) struct Layer {
     pub(crate) ffn_norm: Dispatch,
     pub(crate) gate_up: Product,
     pub(crate) down: Product,
+}
+
+impl Layer {
+    /// One decoder layer over `rows` rows, none of which attends past key `last`.
+    pub(crate) fn record(
+        &self,
+        pass: &mut Pass<'_>,
+        config: &ModelConfig,
+        rows: u32,
+        last: u32,
+    ) -> Result<(), GpuError> {
+        // x = norm(h); q, k, v = W x; rotate q and k; k and v go to the cache
+        pass.run(&self.attention_norm, [rows, 1, 1])?;
+        self.record_behind_norm(pass, config, rows, last)
+    }
+
+    /// The layer without its first norm.
+    pub(crate) fn record_behind_norm(
+        &self,
+        pass: &mut Pass<'_>,
+        config: &ModelConfig,
+        rows: u32,
+        last: u32,
+    ) -> Result<(), GpuError> {
+        for product in &self.qkv_rope {
+            product.run(pass, rows)?;
+        }
+        // mixed = softmax(q k / sqrt(d)) v
+        match &self.attention {
+            Attention::Rows(scores, values) => {
+                pass.run(scores, [(last + 1).div_ceil(8), config.heads, rows])?;
+                pass.run(values, [config.heads, rows, config.head_dim.div_ceil(64)])?;
+            }
+            Attention::Windows(attention) => pass.run(attention, [config.heads, rows, 1])?,
+        }
+        // h += W mixed
+        self.output.run(pass, rows)?;
+        // x = norm(h); act = silu(G x) * (U x); h += D act
+        pass.run(&self.ffn_norm, [rows, 1, 1])?;
+        self.gate_up.run(pass, rows)?;
+        self.down.run(pass, rows)
+    }
+}
+
+/// What of a forward pass changes from step to step, besides what is in buffers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    /// Rows of the batch.
+    pub(crate) rows: u32,
+    /// The last key that any of them attends to.
+    pub(crate) last: u32,
+    /// Rows whose logits are computed.
+    pub(crate) logits: u32,
+    /// Whether the residual stream is captured.
+    pub(crate) captures: bool,
 }
 
 /// Everything a step computes with; made at load time.
@@ -123,6 +179,7 @@ pub struct Model {
     pub(crate) plan: MemoryPlan,
     pub(crate) capture_layers: Vec<u32>,
     pub(crate) buffers: Buffers,
+    pub(crate) token_table: Matrix,
     pub(crate) embed: Vec<Dispatch>,
     pub(crate) layers: Vec<Layer>,
     /// Capture of the stream after the last layer.
@@ -193,10 +250,6 @@ impl Model {
         self.buffers.logits.slice(u64::from(row) * bytes, bytes)
     }
 
-    pub(crate) fn head_step(&self) -> &Buffer {
-        &self.buffers.head_step
-    }
-
     /// Captures of the last step that asked for them: rows `0 … rows` of captured layer number `index`, f32
     /// `[rows][hidden]`; `None` if the model was loaded without such a layer.
     #[must_use]
@@ -231,7 +284,9 @@ impl Model {
         let last = self.prepare(batch)?;
         self.gpu.submit(
             |pass| {
-                self.record(pass, batch, last)?;
+                let shape =
+                    Shape { rows: batch.rows(), last, logits: logit_rows(batch), captures: batch.captures };
+                self.record(pass, &shape)?;
                 after(pass)
             },
             copies,
@@ -279,11 +334,11 @@ impl Model {
     }
 
     /// The forward pass, in the order of the paper (Llama, arXiv 2302.13971).
-    fn record(&self, pass: &mut Pass<'_>, batch: &Batch, last: u32) -> Result<(), ModelError> {
-        let rows = batch.rows();
+    pub(crate) fn record(&self, pass: &mut Pass<'_>, shape: &Shape) -> Result<(), ModelError> {
+        let Shape { rows, last, logits, captures } = *shape;
         let config = &self.config;
         let capture = |pass: &mut Pass<'_>, dispatch: &Option<Dispatch>| match dispatch {
-            Some(dispatch) if batch.captures => pass.run(dispatch, [config.hidden.div_ceil(64), rows, 1]),
+            Some(dispatch) if captures => pass.run(dispatch, [config.hidden.div_ceil(64), rows, 1]),
             _ => Ok(()),
         };
         // h = E[token]
@@ -292,29 +347,10 @@ impl Model {
         }
         for layer in &self.layers {
             capture(pass, &layer.capture)?;
-            // x = norm(h); q, k, v = W x; rotate q and k; k and v go to the cache
-            pass.run(&layer.attention_norm, [rows, 1, 1])?;
-            for product in &layer.qkv_rope {
-                product.run(pass, rows)?;
-            }
-            // mixed = softmax(q k / sqrt(d)) v
-            match &layer.attention {
-                Attention::Rows(scores, values) => {
-                    pass.run(scores, [(last + 1).div_ceil(8), config.heads, rows])?;
-                    pass.run(values, [config.heads, rows, config.head_dim.div_ceil(64)])?;
-                }
-                Attention::Windows(attention) => pass.run(attention, [config.heads, rows, 1])?,
-            }
-            // h += W mixed
-            layer.output.run(pass, rows)?;
-            // x = norm(h); act = silu(G x) * (U x); h += D act
-            pass.run(&layer.ffn_norm, [rows, 1, 1])?;
-            layer.gate_up.run(pass, rows)?;
-            layer.down.run(pass, rows)?;
+            layer.record(pass, config, rows, last)?;
         }
         capture(pass, &self.last_capture)?;
         // logits = W norm(h), for the last rows only
-        let logits = logit_rows(batch);
         if logits > 0 {
             pass.run(&self.output_norm, [logits, 1, 1])?;
             self.head.run(pass, logits)?;

@@ -12,6 +12,7 @@
 
 mod batch;
 pub mod check;
+mod draft;
 mod error;
 mod forward;
 mod kernels;
@@ -23,6 +24,7 @@ mod sampler;
 mod warm_up;
 
 pub use batch::{Batch, LogitRows};
+pub use draft::{Drafter, DrafterOptions, Oracle, OracleEntry, RoundResult, Speculator, SpeculatorOptions};
 pub use error::ModelError;
 pub use forward::{CaptureLayers, Model};
 pub use kernels::Path;

@@ -89,11 +89,13 @@ impl Model {
         let loader = Loader { gpu: &gpu, source, progress, done: 0, total, unflushed: 0 };
         let rope_bytes = u64::from(context + MAX_ROWS) * u64::from(config.head_dim) * 4;
         let rope = gpu.buffer("rope", rope_bytes, BufferUse::Storage).await?;
-        let buffers = Buffers::new(&gpu, &config, path, context, options.kv, capture_layers.len()).await?;
+        let sizes =
+            Sizes { slots: context + MAX_ROWS, x_columns: config.hidden, captures: capture_layers.len() };
+        let buffers = Buffers::new(&gpu, &config, path, options.kv, &sizes).await?;
         let mut build =
             Build { gpu: &gpu, gguf, config: &config, path, kv: options.kv, buffers: &buffers, rope, loader };
-        let embed_table = build.token_table("token_embd.weight").await?;
-        let embed = build.embed(&embed_table).await?;
+        let token_table = build.token_table("token_embd.weight", config.vocab).await?;
+        let embed = build.embed(&token_table, &buffers.h).await?;
         build.fill_rope(context).await?;
         let mut layers = Vec::new();
         for index in 0..config.layers {
@@ -103,10 +105,10 @@ impl Model {
         let last_capture = build.capture(&capture_layers, config.layers).await?;
         let output_norm = build.norm("output_norm.weight", &buffers.head_step).await?;
         let head_table = match config.tied_embeddings {
-            true => embed_table,
-            false => build.token_table("output.weight").await?,
+            true => None,
+            false => Some(build.token_table("output.weight", config.vocab).await?),
         };
-        let head = build.head(&head_table).await?;
+        let head = build.head(head_table.as_ref().unwrap_or(&token_table)).await?;
         let mut progress = build.loader.progress;
         gpu.flush()?;
         let model = Self {
@@ -116,6 +118,7 @@ impl Model {
             context,
             plan,
             capture_layers,
+            token_table,
             embed,
             layers,
             last_capture,
@@ -144,18 +147,27 @@ fn check_shape(config: &ModelConfig) -> Result<(), ModelError> {
     Ok(())
 }
 
+/// What the buffers of a forward pass depend on beyond the model's shape.
+pub(crate) struct Sizes {
+    /// Positions and slots of the KV cache.
+    pub(crate) slots: u32,
+    /// Columns of the normalised rows that products read.
+    pub(crate) x_columns: u32,
+    /// Layers that are captured.
+    pub(crate) captures: usize,
+}
+
 impl Buffers {
-    async fn new(
+    pub(crate) async fn new(
         gpu: &Gpu,
         config: &ModelConfig,
         path: Path,
-        context: u32,
         kv: KvType,
-        captures: usize,
+        sizes: &Sizes,
     ) -> Result<Self, ModelError> {
         let rows = |columns: u32| u64::from(MAX_ROWS) * u64::from(columns) * 4;
         let storage = async |label: &str, bytes: u64| gpu.buffer(label, bytes, BufferUse::Storage).await;
-        let slots = u64::from(context + MAX_ROWS);
+        let slots = u64::from(sizes.slots);
         let kv_bytes = slots * u64::from(config.kv_heads * config.head_dim) * kv.bytes();
         let mut layers = Vec::new();
         for layer in 0..config.layers {
@@ -168,18 +180,18 @@ impl Buffers {
         let scores = if path.whole_rows() { rows(config.heads) * slots } else { 16 };
         let blank = Step { rows: 0, source: 0, tree_start: 0, pad0: 0 };
         Ok(Self {
-            step: gpu.uniform("step", &blank).await?,
-            head_step: gpu.uniform("head_step", &blank).await?,
+            step: gpu.shared_uniform("step", &blank).await?,
+            head_step: gpu.shared_uniform("head_step", &blank).await?,
             rows: storage("rows", rows(4)).await?,
             slots: storage("slots", rows(MAX_ROWS)).await?,
             h: storage("h", rows(config.hidden)).await?,
-            x: storage("x", rows(config.hidden)).await?,
+            x: storage("x", rows(sizes.x_columns)).await?,
             q: storage("q", rows(q)).await?,
             mixed: storage("mixed", rows(q)).await?,
             act: storage("act", rows(config.ffn)).await?,
             scores: storage("scores", scores).await?,
             logits: storage("logits", rows(config.vocab)).await?,
-            captures: match captures {
+            captures: match sizes.captures {
                 0 => None,
                 count => Some(storage("captures", rows(config.hidden) * count as u64).await?),
             },
@@ -188,20 +200,20 @@ impl Buffers {
     }
 }
 
-/// Work in progress: what every part of the model is built from.
-struct Build<'a, S, P> {
-    gpu: &'a Gpu,
-    gguf: &'a Gguf,
-    config: &'a ModelConfig,
-    path: Path,
-    kv: KvType,
-    buffers: &'a Buffers,
-    rope: Buffer,
-    loader: Loader<'a, S, P>,
+/// Work in progress: what every part of a forward pass is built from.
+pub(crate) struct Build<'a, S, P> {
+    pub(crate) gpu: &'a Gpu,
+    pub(crate) gguf: &'a Gguf,
+    pub(crate) config: &'a ModelConfig,
+    pub(crate) path: Path,
+    pub(crate) kv: KvType,
+    pub(crate) buffers: &'a Buffers,
+    pub(crate) rope: Buffer,
+    pub(crate) loader: Loader<'a, S, P>,
 }
 
 impl<S: ReadAt, P: FnMut(Progress)> Build<'_, S, P> {
-    fn tensor(&self, name: &str) -> Result<&TensorInfo, ModelError> {
+    pub(crate) fn tensor(&self, name: &str) -> Result<&TensorInfo, ModelError> {
         // `ModelConfig::from_gguf` has found all of them.
         self.gguf.tensor(name).ok_or(ModelError::Shape {
             what: "a tensor of the model",
@@ -210,7 +222,7 @@ impl<S: ReadAt, P: FnMut(Progress)> Build<'_, S, P> {
         })
     }
 
-    async fn fill_rope(&mut self, context: u32) -> Result<(), ModelError> {
+    pub(crate) async fn fill_rope(&mut self, context: u32) -> Result<(), ModelError> {
         let factors = match self.gguf.tensor("rope_freqs.weight") {
             Some(tensor) if self.config.rope.scaling.factors => Some(self.loader.vector(tensor).await?),
             _ => None,
@@ -220,24 +232,25 @@ impl<S: ReadAt, P: FnMut(Progress)> Build<'_, S, P> {
         Ok(())
     }
 
-    async fn token_table(&mut self, name: &str) -> Result<Matrix, ModelError> {
+    pub(crate) async fn token_table(&mut self, name: &str, tokens: u32) -> Result<Matrix, ModelError> {
         let tensor = self.gguf.tensor(name).cloned().ok_or(ModelError::Shape {
             what: "the token table",
             found: 0,
             expected: "present",
         })?;
-        let order = rows_of(0, self.config.vocab);
+        let order = rows_of(0, tokens);
         self.loader.matrix(name, &[&tensor], &order, false).await
     }
 
-    async fn embed(&self, table: &Matrix) -> Result<Vec<Dispatch>, ModelError> {
+    /// Rows of `table` for the tokens of the batch, written to `out`.
+    pub(crate) async fn embed(&self, table: &Matrix, out: &Buffer) -> Result<Vec<Dispatch>, ModelError> {
         let pipeline = self.gpu.kernel("embed", &[table.format.name()]).await?;
         let mut dispatches = Vec::new();
         for part in &table.parts {
             let params = EmbedParams { blocks: table.blocks, first: part.first, count: part.rows, pad0: 0 };
             let params = self.gpu.uniform("embed.params", &params).await?;
             let b = self.buffers;
-            let slices = [params.whole(), b.step.whole(), b.rows.whole(), part.buffer.whole(), b.h.whole()];
+            let slices = [params.whole(), b.step.whole(), b.rows.whole(), part.buffer.whole(), out.whole()];
             dispatches.push(self.gpu.bind(&pipeline, &slices).await?);
         }
         Ok(dispatches)
@@ -256,20 +269,49 @@ impl<S: ReadAt, P: FnMut(Progress)> Build<'_, S, P> {
         Ok(Some(self.gpu.bind(&pipeline, &slices).await?))
     }
 
-    async fn norm(&mut self, name: &str, step: &Buffer) -> Result<Dispatch, ModelError> {
+    pub(crate) async fn norm(&mut self, name: &str, step: &Buffer) -> Result<Dispatch, ModelError> {
+        let params = RmsNormParams::dense(self.config.hidden, self.config.rms_eps);
+        let b = self.buffers;
+        self.norm_of(name, step, params, &b.h, &b.x).await
+    }
+
+    /// The norm with the gain `name`, from `h` to `y`.
+    pub(crate) async fn norm_of(
+        &mut self,
+        name: &str,
+        step: &Buffer,
+        params: RmsNormParams,
+        h: &Buffer,
+        y: &Buffer,
+    ) -> Result<Dispatch, ModelError> {
         let tensor = self.tensor(name)?.clone();
         let gain = self.loader.vector(&tensor).await?;
         let gain = self.gpu.storage(name, &gain).await?;
-        let params =
-            RmsNormParams { columns: self.config.hidden, eps: self.config.rms_eps, pad0: 0, pad1: 0 };
         let params = self.gpu.uniform("rms_norm.params", &params).await?;
         let pipeline = self.gpu.kernel("rms_norm", &[self.path.norm()]).await?;
-        let b = self.buffers;
-        let slices = [params.whole(), step.whole(), b.h.whole(), gain.whole(), b.x.whole()];
+        let slices = [params.whole(), step.whole(), h.whole(), gain.whole(), y.whole()];
         Ok(self.gpu.bind(&pipeline, &slices).await?)
     }
 
-    async fn layer(&mut self, index: u32, capture: Option<Dispatch>) -> Result<Layer, ModelError> {
+    /// A product of the tensor `name` with rows of `x`, as `y` or added to it.
+    pub(crate) async fn product_of(
+        &mut self,
+        name: &str,
+        x: &Buffer,
+        add: bool,
+        y: &Buffer,
+    ) -> Result<Product, ModelError> {
+        let tensor = self.tensor(name)?.clone();
+        let rows = u32::try_from(tensor.rows()).map_err(|_| ModelError::Shape {
+            what: "rows of a matrix",
+            found: tensor.rows(),
+            expected: "below 2^32",
+        })?;
+        let matrix = self.loader.matrix(name, &[&tensor], &rows_of(0, rows), false).await?;
+        self.matmul(&matrix, x, rows, add, y).await
+    }
+
+    pub(crate) async fn layer(&mut self, index: u32, capture: Option<Dispatch>) -> Result<Layer, ModelError> {
         let b = self.buffers;
         let name = |part: &str| format!("blk.{index}.{part}.weight");
         let attention_norm = self.norm(&name("attn_norm"), &b.step).await?;
@@ -280,6 +322,21 @@ impl<S: ReadAt, P: FnMut(Progress)> Build<'_, S, P> {
         let gate_up = self.gate_up(index).await?;
         let down = self.residual(&name("ffn_down"), &b.act).await?;
         Ok(Layer { capture, attention_norm, qkv_rope, attention, output, ffn_norm, gate_up, down })
+    }
+
+    /// The layer of a drafter, whose first norm is its own affair.
+    pub(crate) async fn drafter_layer(&mut self, attention_norm: Dispatch) -> Result<Layer, ModelError> {
+        let b = self.buffers;
+        Ok(Layer {
+            capture: None,
+            attention_norm,
+            qkv_rope: self.qkv_rope(0).await?,
+            attention: self.attention(0).await?,
+            output: self.residual("blk.0.attn_output.weight", &b.mixed).await?,
+            ffn_norm: self.norm("blk.0.ffn_norm.weight", &b.step).await?,
+            gate_up: self.gate_up(0).await?,
+            down: self.residual("blk.0.ffn_down.weight", &b.act).await?,
+        })
     }
 
     async fn qkv_rope(&mut self, layer: u32) -> Result<Vec<Product>, ModelError> {
@@ -399,13 +456,11 @@ impl<S: ReadAt, P: FnMut(Progress)> Build<'_, S, P> {
 
     /// A product that is added to the residual stream.
     async fn residual(&mut self, name: &str, x: &Buffer) -> Result<Product, ModelError> {
-        let tensor = self.tensor(name)?.clone();
-        let order = rows_of(0, self.config.hidden);
-        let matrix = self.loader.matrix(name, &[&tensor], &order, false).await?;
-        self.matmul(&matrix, x, self.config.hidden, true, &self.buffers.h).await
+        let b = self.buffers;
+        self.product_of(name, x, true, &b.h).await
     }
 
-    async fn head(&self, table: &Matrix) -> Result<Product, ModelError> {
+    pub(crate) async fn head(&self, table: &Matrix) -> Result<Product, ModelError> {
         let b = self.buffers;
         let params = |part: &Part| MatmulParams {
             rows: part.rows,

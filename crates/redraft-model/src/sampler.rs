@@ -24,12 +24,20 @@ const SUMS: u64 = 272;
 pub struct Sampler {
     gpu: Arc<Gpu>,
     vocab: u32,
-    logits: Buffer,
-    step: Buffer,
+    inputs: Inputs,
     work: Work,
     bound: Bound,
     stages: Stages,
     window: u32,
+}
+
+/// What the model's forward pass leaves for sampling.
+#[derive(Debug)]
+struct Inputs {
+    logits: Buffer,
+    step: Buffer,
+    rows: Buffer,
+    slots: Buffer,
 }
 
 /// Buffers whose sizes do not depend on the parameters. Rows are `MAX_ROWS`.
@@ -37,12 +45,6 @@ pub struct Sampler {
 struct Work {
     /// `[context + MAX_ROWS]` ids by position.
     committed: Buffer,
-    /// `[rows]` position of the row's own token.
-    positions: Buffer,
-    /// `[rows]` ids.
-    row_tokens: Buffer,
-    /// `[rows][MAX_ROWS]` row at each depth.
-    ancestors: Buffer,
     /// `[rows][vocab]` f32.
     scaled: Buffer,
     /// `[rows][parts]` (key, id).
@@ -84,11 +86,17 @@ impl Sampler {
         let gpu = Arc::clone(model.gpu());
         let vocab = model.config().vocab;
         let work = Work::new(&gpu, vocab, model.context()).await?;
-        let (logits, step) = (model.logits().clone(), model.head_step().clone());
+        let b = &model.buffers;
+        let inputs = Inputs {
+            logits: b.logits.clone(),
+            step: b.head_step.clone(),
+            rows: b.rows.clone(),
+            slots: b.slots.clone(),
+        };
         let defaults = SamplingParams::default();
-        let bound = Bound::new(&gpu, &work, &logits, &step, (defaults.penalty_window.max(64), 64)).await?;
+        let bound = Bound::new(&gpu, &work, &inputs, (defaults.penalty_window.max(64), 64)).await?;
         let stages = defaults.stages(vocab);
-        let mut sampler = Self { gpu, vocab, logits, step, work, bound, stages, window: 0 };
+        let mut sampler = Self { gpu, vocab, inputs, work, bound, stages, window: 0 };
         sampler.configure(&defaults).await?;
         Ok(sampler)
     }
@@ -128,7 +136,7 @@ impl Sampler {
         let (windows, entries) = self.bound.capacity;
         if window > windows || biases > entries {
             let capacity = (window.max(windows), biases.max(entries));
-            self.bound = Bound::new(&self.gpu, &self.work, &self.logits, &self.step, capacity).await?;
+            self.bound = Bound::new(&self.gpu, &self.work, &self.inputs, capacity).await?;
         }
         let list: Vec<[u32; 2]> = bias.iter().map(|(token, value)| [token.0, value.to_bits()]).collect();
         if !list.is_empty() {
@@ -183,38 +191,22 @@ impl Sampler {
         Ok(())
     }
 
-    /// Writes what the kernels read of `step`'s rows. Its committed tokens must have been [committed](Self::commit);
-    /// those of a chain are committed here. Returns the number of rows that are drawn.
+    /// Checks that `step` can be sampled. Its committed tokens must have been [committed](Self::commit); those of a chain
+    /// are committed here. Returns the number of rows that are drawn.
     ///
     /// # Errors
     /// [`ModelError::Batch`] if a tree has more than one root.
     pub fn prepare(&self, step: &Batch) -> Result<u32, ModelError> {
-        let depths = step.depths()?;
-        let rows = match step.logits {
+        if step.parents.is_none() {
+            self.commit(step.committed, &step.tokens)?;
+        } else if let Some(root) = step.depths()?.iter().skip(1).position(|depth| *depth == 0) {
+            return Err(batch("second root of a sampled tree", root as u64 + 1, "absent".to_owned()));
+        }
+        Ok(match step.logits {
             LogitRows::None => 0,
             LogitRows::Last => 1,
             LogitRows::All => step.rows(),
-        };
-        let mut positions: Vec<u32> = depths.iter().map(|depth| step.committed + depth).collect();
-        let mut tokens: Vec<u32> = step.tokens.iter().map(|token| token.0).collect();
-        let mut ancestors = step.ancestors(&depths, MAX_ROWS);
-        if step.parents.is_none() {
-            self.commit(step.committed, &step.tokens)?;
-        } else if let Some(root) = depths.iter().skip(1).position(|depth| *depth == 0) {
-            return Err(batch("second root of a sampled tree", root as u64 + 1, "absent".to_owned()));
-        }
-        if rows == 1 {
-            // The only drawn row is its own root, with everything before it committed.
-            positions.drain(..positions.len() - 1);
-            tokens.drain(..tokens.len() - 1);
-            ancestors = vec![0; MAX_ROWS as usize];
-        }
-        if rows > 0 {
-            self.gpu.write(self.work.positions.whole(), bytemuck::cast_slice(&positions));
-            self.gpu.write(self.work.row_tokens.whole(), bytemuck::cast_slice(&tokens));
-            self.gpu.write(self.work.ancestors.whole(), bytemuck::cast_slice(&ancestors));
-        }
-        Ok(rows)
+        })
     }
 
     /// Records the kernels for `rows` rows of logits.
@@ -249,6 +241,17 @@ impl Sampler {
         }
         pass.run(&b.draw, walk)?;
         Ok(pass.run(drawn, alone)?)
+    }
+
+    /// Ids by position: `[context + rows]`.
+    pub(crate) fn committed(&self) -> &Buffer {
+        &self.work.committed
+    }
+
+    /// The drawn ids, and the keys of the greatest scaled logits as in [`Self::greatest`], one a row.
+    pub(crate) fn results(&self) -> (&Buffer, &Buffer) {
+        let [maxima, _] = &self.work.keys;
+        (&self.work.tokens, maxima)
     }
 
     /// Keys of the greatest scaled logit of the first `rows` rows: two words a row, the first of them the key, which
@@ -286,9 +289,6 @@ impl Work {
         }
         Ok(Self {
             committed: storage("sample.committed", u64::from(context) + rows).await?,
-            positions: storage("sample.positions", rows).await?,
-            row_tokens: storage("sample.row_tokens", rows).await?,
-            ancestors: storage("sample.ancestors", rows * rows).await?,
             scaled: storage("sample.scaled", rows * u64::from(vocab)).await?,
             partials: storage("sample.partials", rows * u64::from(parts(vocab)) * 2).await?,
             sums: [storage("sample.even_sums", sums).await?, storage("sample.odd_sums", sums).await?],
@@ -302,16 +302,11 @@ impl Work {
 }
 
 impl Bound {
-    async fn new(
-        gpu: &Gpu,
-        work: &Work,
-        logits: &Buffer,
-        step: &Buffer,
-        capacity: (u32, u32),
-    ) -> Result<Self, ModelError> {
+    async fn new(gpu: &Gpu, work: &Work, inputs: &Inputs, capacity: (u32, u32)) -> Result<Self, ModelError> {
         let windows = u64::from(MAX_ROWS) * u64::from(capacity.0) * 8;
         let windows = gpu.buffer("sample.windows", windows, BufferUse::Storage).await?;
         let bias_list = gpu.buffer("sample.bias", u64::from(capacity.1) * 8, BufferUse::Storage).await?;
+        let Inputs { logits, step, rows, slots } = inputs;
         let [even, odd] = &work.sums;
         let [maxima, drawn] = &work.keys;
         let bind = async |name: &str, pass: usize, rest: &[&Buffer]| {
@@ -329,7 +324,7 @@ impl Bound {
         }
         let cut = [&w.scaled, maxima, &w.searches, odd, &w.cuts];
         let prepare = [logits, &windows, &bias_list, &w.scaled, &w.partials, even, odd, &w.cuts];
-        let seen = [&w.committed, &w.positions, &w.row_tokens, &w.ancestors, &windows];
+        let seen = [&w.committed, rows, slots, &windows];
         Ok(Self {
             capacity,
             window: bind("sample_window", 0, &seen).await?,
@@ -340,7 +335,7 @@ impl Bound {
             ],
             histograms,
             cuts: [bind("sample_cut", 3, &cut).await?, bind("sample_cut", 7, &cut).await?],
-            draw: bind("sample_draw", 0, &[&w.scaled, maxima, &w.cuts, &w.positions, &w.partials]).await?,
+            draw: bind("sample_draw", 0, &[&w.scaled, maxima, &w.cuts, rows, &w.partials]).await?,
             bias_list,
         })
     }

@@ -3,11 +3,14 @@
 use crate::Error;
 use crate::generate::{GenerateOptions, TokenStream};
 use redraft_decode::TokenId;
+use redraft_decode::draft::Policy;
+use redraft_drafter::{DrafterFile, Quantization, TargetFingerprint};
 use redraft_gguf::{Gguf, ModelConfig, ReadAt};
 use redraft_gpu::{AdapterChoice, AdapterReport, Gpu, GpuOptions, KernelTime, Readback};
 use redraft_model::check::{self, CheckReport};
 use redraft_model::{
-    Batch, CaptureLayers, KvType, LoadOptions, LogitRows, MemoryPlan, Model, Path, Progress, Sampler,
+    Batch, CaptureLayers, DrafterOptions, KvType, LoadOptions, LogitRows, MemoryPlan, Model, Path, Progress,
+    Sampler, Speculator, SpeculatorOptions,
 };
 use redraft_text::{ChatTemplate, Message, RenderOptions, Special, Tokenizer};
 use std::sync::Arc;
@@ -35,6 +38,12 @@ pub struct EngineOptions {
     pub captures: CaptureLayers,
     /// Refuse models that need more device memory than this many bytes.
     pub memory_limit: Option<u64>,
+    /// The drafter of speculative decoding; its capture layers then take the place of `captures`.
+    pub drafter: Option<DrafterFile>,
+    /// The type that the drafter's matrices are rewritten in.
+    pub drafter_quantization: Option<Quantization>,
+    /// Speculate from a table ([`Engine::foretell`]) in place of a drafter; for tests.
+    pub oracle: bool,
     /// Load faster where drivers compile kernels when they first run, and pay for it in the first answer.
     pub skip_first_steps: bool,
 }
@@ -77,6 +86,9 @@ pub struct Engine {
     pub(crate) ids: Readback,
     pub(crate) greatest: Readback,
     pub(crate) sequence: Vec<TokenId>,
+    pub(crate) speculator: Option<Speculator>,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) policy: Option<Policy>,
     tokenizer: Tokenizer,
     template: Option<ChatTemplate>,
 }
@@ -99,6 +111,14 @@ impl Engine {
             return Err(Error::Vocabulary { tokenizer: tokenizer.len(), model: config.vocab });
         }
         let template = ChatTemplate::from_gguf(&gguf.metadata)?;
+        let mut captures = options.captures;
+        let mut warnings = Vec::new();
+        if let Some(drafter) = &options.drafter {
+            let layers = drafter.config().captures(config.layers)?;
+            let found = drafter.check_target(&TargetFingerprint::of(&gguf, &config, layers)?)?;
+            warnings.extend(found.iter().map(ToString::to_string));
+            captures = CaptureLayers::At(layers.to_vec());
+        }
         let gpu_options = GpuOptions {
             strict: options.strict,
             checked: options.checked,
@@ -110,7 +130,7 @@ impl Engine {
             context: options.context,
             kv: options.kv,
             path: options.path,
-            captures: options.captures,
+            captures,
             memory_limit: options.memory_limit,
             skip_first_steps: options.skip_first_steps,
         };
@@ -121,7 +141,32 @@ impl Engine {
         }
         let ids = gpu.readback("ids", u64::from(model.max_rows()) * 4).await?;
         let greatest = gpu.readback("greatest", u64::from(model.max_rows()) * 8).await?;
-        Ok(Self { model, sampler, ids, greatest, sequence: Vec::new(), tokenizer, template })
+        let speculator = if options.drafter.is_some() || options.oracle {
+            let options = SpeculatorOptions {
+                drafter: options.drafter.as_ref(),
+                drafter_options: DrafterOptions {
+                    quantization: options.drafter_quantization.unwrap_or(Quantization::Q8_0),
+                },
+                oracle: options.oracle,
+            };
+            Some(Speculator::new(&model, &sampler, &options).await?)
+        } else {
+            None
+        };
+        let sequence = Vec::new();
+        let policy = None;
+        Ok(Self {
+            model,
+            sampler,
+            ids,
+            greatest,
+            sequence,
+            speculator,
+            warnings,
+            policy,
+            tokenizer,
+            template,
+        })
     }
 
     /// The model's shape.
@@ -246,9 +291,9 @@ impl Engine {
         Ok(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
     }
 
-    /// Logits of the first row that the last step computed.
-    pub(crate) async fn last_logits(&self) -> Result<Vec<f32>, Error> {
-        self.floats(self.model.logits_row(0)).await
+    /// Logits of row `row` of those that the last step computed.
+    pub(crate) async fn logits_of(&self, row: u32) -> Result<Vec<f32>, Error> {
+        self.floats(self.model.logits_row(row)).await
     }
 
     pub(crate) fn check_prompt(&self, tokens: &[TokenId], at: u32, context: u32) -> Result<(), Error> {
@@ -275,11 +320,14 @@ impl Engine {
     /// Forgets all but the first `len` tokens of the sequence.
     pub fn truncate(&mut self, len: u32) {
         self.sequence.truncate(len as usize);
+        if let Some(speculator) = &mut self.speculator {
+            speculator.rewind(len);
+        }
     }
 
     /// Forgets the sequence.
     pub fn reset(&mut self) {
-        self.sequence.clear();
+        self.truncate(0);
     }
 
     /// Computes one step of `rows` verification rows (a binary tree, logits for each) after `position` tokens, and
@@ -288,7 +336,7 @@ impl Engine {
     /// # Errors
     /// [`Error::Model`] if the rows do not fit.
     pub async fn time_rows(&mut self, rows: u32, position: u32) -> Result<(), Error> {
-        self.sequence.clear();
+        self.reset();
         let tokens = vec![TokenId(0); rows as usize];
         let parents: Vec<_> = (0..rows).map(|row| row.checked_sub(1).map(|above| above / 2)).collect();
         let batch = Batch::tree(position, &tokens, &parents);
@@ -303,7 +351,7 @@ impl Engine {
     /// # Errors
     /// [`Error::Model`] if a step fails; differences are in the report.
     pub async fn check(&mut self) -> Result<CheckReport, Error> {
-        self.sequence.clear();
+        self.reset();
         Ok(check::model(&self.model).await?)
     }
 

@@ -1,6 +1,8 @@
 //! One error for everything the library does.
 
+use redraft_decode::draft::{CostError, PolicyError};
 use redraft_decode::{LogProbsError, SamplingError};
+use redraft_drafter::DrafterError;
 use redraft_gguf::GgufError;
 use redraft_gpu::GpuError;
 use redraft_model::ModelError;
@@ -16,6 +18,15 @@ pub enum Error {
     /// The model cannot be loaded or run.
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// The drafter's file cannot be used.
+    #[error("drafter: {0}")]
+    Drafter(#[from] DrafterError),
+    /// Costs of speculation that are no costs.
+    #[error("costs of speculation: {0}")]
+    Costs(#[from] CostError),
+    /// The policy of speculation cannot be set up.
+    #[error("speculation: {0}")]
+    Policy(#[from] PolicyError),
     /// The GPU layer failed.
     #[error(transparent)]
     Gpu(#[from] GpuError),
@@ -48,16 +59,6 @@ pub enum Error {
         tokenizer: usize,
         /// Rows of the embedding.
         model: u32,
-    },
-    /// The model computed no number.
-    #[error(
-        "the greatest logit after {position} tokens is {found}: the weights are damaged, or the adapter computes wrong results; fetch the model again, and run `redraft devices --check`"
-    )]
-    NotFinite {
-        /// Tokens of the sequence before the step.
-        position: u32,
-        /// The greatest logit.
-        found: f32,
     },
     /// The prompt is empty.
     #[error("the prompt has no tokens; give some text, or a model that adds a beginning-of-sequence token")]

@@ -1,9 +1,12 @@
 //! Streaming an answer.
 
-use crate::{Engine, Error};
+use crate::speculation::Rounds;
+use crate::{Engine, Error, Speculation};
+use redraft_decode::draft::{Origin, SpeculationStats};
 use redraft_decode::sampling::key_float;
 use redraft_decode::{LogProbs, SamplingParams, StopPolicy, StopReason, TokenId, log_probs};
-use redraft_model::{Batch, LogitRows};
+use redraft_gpu::Pass;
+use redraft_model::{Batch, LogitRows, ModelError};
 use redraft_text::{Detokenizer, StopMatcher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,6 +44,8 @@ pub struct GenerateOptions {
     pub cancel: CancelToken,
     /// Go on after end-of-sequence tokens.
     pub ignore_eos: bool,
+    /// Whether and how the answer is drafted ahead; its tokens do not depend on it.
+    pub speculation: Speculation,
 }
 
 impl Default for GenerateOptions {
@@ -52,6 +57,7 @@ impl Default for GenerateOptions {
             log_probs: None,
             cancel: CancelToken::default(),
             ignore_eos: false,
+            speculation: Speculation::Off,
         }
     }
 }
@@ -65,6 +71,8 @@ pub struct Step {
     pub text: String,
     /// Log-probabilities, if asked for.
     pub log_probs: Option<LogProbs>,
+    /// Who proposed the token before the target confirmed it.
+    pub origin: Origin,
 }
 
 /// Where the time went.
@@ -95,6 +103,10 @@ pub struct Generation {
     pub timings: Timings,
     /// Prompt tokens whose keys and values were reused.
     pub reused_tokens: u32,
+    /// What speculation did; `None` if it was off.
+    pub speculation: Option<SpeculationStats>,
+    /// Why speculation was given up in the middle of the answer, if it was.
+    pub warning: Option<String>,
 }
 
 /// An answer being made. Dropping it ends it; the tokens so far stay in the engine's sequence.
@@ -111,6 +123,15 @@ pub struct TokenStream<'e> {
     ended: Option<StopReason>,
     timings: Timings,
     reused: u32,
+    rounds: Option<Rounds>,
+}
+
+/// A token with the row of logits that it was drawn from.
+#[derive(Debug, Clone, Copy)]
+struct Sampled {
+    id: TokenId,
+    origin: Origin,
+    row: u32,
 }
 
 impl<'e> TokenStream<'e> {
@@ -125,7 +146,23 @@ impl<'e> TokenStream<'e> {
         let stops = StopMatcher::new(options.stop.iter().map(String::as_str))?;
         let shared = engine.sequence.iter().zip(prompt).take_while(|(held, wanted)| held == wanted).count();
         // The last token of the prompt is computed again: its logits are what the answer begins with.
-        let reused = u32::try_from(shared.min(prompt.len() - 1)).unwrap_or(0);
+        let mut reused = u32::try_from(shared.min(prompt.len() - 1)).unwrap_or(0);
+        let rounds = match options.speculation {
+            Speculation::Off => None,
+            speculation => {
+                if let Speculation::Plan(plan) = speculation {
+                    plan.validate().map_err(ModelError::from)?;
+                    if plan.drafter && !engine.has_drafter() {
+                        return Err(ModelError::NoDrafter.into());
+                    }
+                }
+                let features = speculation.drafts() && engine.needs_features();
+                if let Some(speculator) = engine.speculator.as_ref().filter(|_| features) {
+                    reused = reused.min(speculator.reusable(u32::try_from(shared).unwrap_or(0)));
+                }
+                Some(Rounds::new(speculation, features, reused))
+            }
+        };
         engine.truncate(reused);
         let eos = if options.ignore_eos { &[] } else { engine.tokenizer().eos_ids() };
         let policy = StopPolicy {
@@ -145,6 +182,7 @@ impl<'e> TokenStream<'e> {
             ended: (options.max_tokens == 0).then_some(StopReason::MaxTokens),
             timings: Timings::default(),
             reused,
+            rounds,
             options,
         })
     }
@@ -159,13 +197,19 @@ impl<'e> TokenStream<'e> {
         }
         let started = Instant::now();
         let first = self.ids.is_empty();
-        let sampled = if first { self.prefill().await? } else { self.decode().await? };
-        let Some(id) = sampled else {
+        let sampled = match (first, &self.rounds) {
+            (true, _) => self.prefill().await?,
+            (false, Some(rounds)) if rounds.given_up.is_none() || !rounds.queue.is_empty() => {
+                self.speculate().await?
+            }
+            (false, _) => self.decode().await?,
+        };
+        let Some(Sampled { id, origin, row }) = sampled else {
             self.end(StopReason::Cancelled);
             return Ok(None);
         };
         let log_probs = match self.options.log_probs {
-            Some(top) => Some(log_probs(&self.engine.last_logits().await?, id, usize::from(top))?),
+            Some(top) => Some(log_probs(&self.engine.logits_of(row).await?, id, usize::from(top))?),
             None => None,
         };
         let text = self.take(id)?;
@@ -176,15 +220,23 @@ impl<'e> TokenStream<'e> {
             self.timings.decode_s += elapsed;
             self.timings.decode_tokens += 1;
         }
-        Ok(Some(Step { id, text, log_probs }))
+        Ok(Some(Step { id, text, log_probs, origin }))
     }
 
     /// Computes what is left of the prompt, chunk by chunk, and samples; `None` if cancelled.
-    async fn prefill(&mut self) -> Result<Option<TokenId>, Error> {
+    async fn prefill(&mut self) -> Result<Option<Sampled>, Error> {
         let chunk = self.engine.model.max_rows() as usize;
         self.engine.sampler.configure(&self.options.sampling).await?;
         // Penalties look back on the whole prompt, reused or not.
         self.engine.sampler.commit(0, &self.engine.sequence)?;
+        if let Some(rounds) = &mut self.rounds {
+            if self.options.speculation == Speculation::Auto && self.engine.policy.is_none() {
+                // Measuring forgets the sequence.
+                self.engine.measure_costs().await?;
+                (self.reused, rounds.unseen) = (0, 0);
+            }
+            self.engine.ready(&self.options.sampling, &self.policy.eos).await?;
+        }
         loop {
             if self.options.cancel.is_cancelled() {
                 return Ok(None);
@@ -196,22 +248,64 @@ impl<'e> TokenStream<'e> {
             let count = u32::try_from(part.len()).unwrap_or(0);
             if last {
                 let batch = Batch::chain(self.engine.position(), part, LogitRows::Last);
-                let id = self.sample(&batch).await?;
+                let sampled = self.sample(batch).await?;
                 self.timings.prefill_tokens += count;
-                return Ok(Some(id));
+                return Ok(Some(sampled));
             }
-            let batch = Batch::chain(self.engine.position(), part, LogitRows::None);
-            self.engine.sampler.prepare(&batch)?;
-            self.engine.model.submit(&batch, |_| Ok(()), &[])?;
+            let engine = &mut *self.engine;
+            let first = engine.position();
+            let mut batch = Batch::chain(first, part, LogitRows::None);
+            let rounds = self.rounds.as_mut().filter(|rounds| rounds.features);
+            if rounds.is_some() {
+                batch = batch.with_captures();
+            }
+            engine.sampler.prepare(&batch)?;
+            let speculator = engine.speculator.as_mut().zip(rounds);
+            let keep = |pass: &mut Pass<'_>| match &speculator {
+                Some((speculator, _)) => speculator.record_features(pass, count, 0),
+                None => Ok(()),
+            };
+            engine.model.submit(&batch, keep, &[])?;
+            if let Some((speculator, rounds)) = speculator {
+                // The drafter pairs each feature with the token behind it.
+                let next = self.prompt.get(done + 1..done + 1 + part.len()).unwrap_or_default();
+                speculator.extend(first, next, false)?;
+                rounds.unseen = first + count;
+            }
             // Waiting for each chunk keeps submissions short and cancellation prompt.
-            self.engine.model.gpu().flush()?;
-            self.engine.sequence.extend_from_slice(part);
+            engine.model.gpu().flush()?;
+            engine.sequence.extend_from_slice(part);
             self.timings.prefill_tokens += count;
         }
     }
 
+    /// The next token of the round at hand, or of a new one; `None` if cancelled.
+    async fn speculate(&mut self) -> Result<Option<Sampled>, Error> {
+        if self.options.cancel.is_cancelled() {
+            return Ok(None);
+        }
+        let (Some(rounds), Some(last)) = (&mut self.rounds, self.ids.last().copied()) else {
+            return Ok(None);
+        };
+        let engine = &mut *self.engine;
+        if rounds.queue.is_empty() {
+            rounds.count(rounds.seen(), false, engine.policy.as_mut());
+            let Some(plan) = rounds.choose(engine.policy.as_ref()) else {
+                rounds.plain(engine.policy.as_mut());
+                return self.decode().await;
+            };
+            let answered = u32::try_from(self.ids.len()).unwrap_or(u32::MAX);
+            let limit = self.options.max_tokens.saturating_sub(answered);
+            let result = engine.round(rounds, plan, last, limit).await?;
+            rounds.take(result, plan);
+        }
+        let Some(emitted) = rounds.queue.pop_front() else { return Ok(None) };
+        engine.sequence.push(last);
+        Ok(Some(Sampled { id: emitted.id, origin: emitted.origin, row: emitted.row }))
+    }
+
     /// Computes the last token of the answer and samples the next; `None` if cancelled.
-    async fn decode(&mut self) -> Result<Option<TokenId>, Error> {
+    async fn decode(&mut self) -> Result<Option<Sampled>, Error> {
         if self.options.cancel.is_cancelled() {
             return Ok(None);
         }
@@ -219,25 +313,41 @@ impl<'e> TokenStream<'e> {
             return Ok(None);
         };
         let batch = Batch::chain(self.engine.position(), &[last], LogitRows::Last);
-        self.sample(&batch).await.map(Some)
+        self.sample(batch).await.map(Some)
     }
 
     /// One step with sampling behind it in the same pass; reads back four bytes.
-    async fn sample(&mut self, batch: &Batch) -> Result<TokenId, Error> {
+    async fn sample(&mut self, mut batch: Batch) -> Result<Sampled, Error> {
         let engine = &mut *self.engine;
-        let rows = engine.sampler.prepare(batch)?;
+        let rows = engine.sampler.prepare(&batch)?;
         let (ids, greatest) = (engine.sampler.tokens(rows), engine.sampler.greatest(rows));
         let sampler = &engine.sampler;
         let copies = [(ids, &engine.ids), (greatest, &engine.greatest)];
-        engine.model.submit(batch, |pass| sampler.record(pass, rows), &copies)?;
+        let rounds = self.rounds.as_ref().filter(|rounds| rounds.features);
+        let keeper = engine.speculator.as_ref().zip(rounds);
+        if keeper.is_some() {
+            batch = batch.with_captures();
+        }
+        let behind = |pass: &mut Pass<'_>| {
+            sampler.record(pass, rows)?;
+            match keeper {
+                Some((speculator, rounds)) => {
+                    let kept = batch.committed().saturating_sub(rounds.unseen);
+                    speculator.record_features(pass, batch.rows(), kept)
+                }
+                None => Ok(()),
+            }
+        };
+        engine.model.submit(&batch, behind, &copies)?;
         let word = |bytes: &[u8]| bytes.first_chunk::<4>().map_or(0, |b| u32::from_le_bytes(*b));
         let greatest = key_float(word(&engine.model.gpu().read(&engine.greatest, 8).await?));
         if !greatest.is_finite() {
-            return Err(Error::NotFinite { position: engine.position(), found: greatest });
+            let position = engine.position();
+            return Err(ModelError::NotFinite { position, found: greatest }.into());
         }
         let id = word(&engine.model.gpu().read(&engine.ids, 4).await?);
         engine.sequence.extend_from_slice(batch.tokens());
-        Ok(TokenId(id))
+        Ok(Sampled { id: TokenId(id), origin: Origin::Target, row: 0 })
     }
 
     /// Adds a token to the answer; returns the text that is final with it.
@@ -294,6 +404,14 @@ impl<'e> TokenStream<'e> {
         if self.ended.is_none() {
             self.end(StopReason::Cancelled);
         }
+        let stopped = self.ended != Some(StopReason::Cancelled);
+        if let Some(rounds) = &mut self.rounds {
+            rounds.count(rounds.seen(), stopped, self.engine.policy.as_mut());
+        }
+        let (speculation, warning) = match self.rounds {
+            Some(rounds) => (Some(rounds.stats), rounds.given_up),
+            None => (None, None),
+        };
         Generation {
             text: self.text,
             prompt_ids: self.prompt,
@@ -301,6 +419,8 @@ impl<'e> TokenStream<'e> {
             stop_reason: self.ended.unwrap_or(StopReason::Cancelled),
             timings: self.timings,
             reused_tokens: self.reused,
+            speculation,
+            warning,
         }
     }
 }

@@ -174,6 +174,9 @@ fn weights_that_are_not_numbers_are_an_error_not_an_empty_answer() {
     for temperature in [0.0, 1.0] {
         let error = answer(&mut engine, &tokens(92, 5, 320), sampling(|s| s.temperature = temperature));
         let error = error.expect_err("no number, no answer");
-        assert!(matches!(error, Error::NotFinite { .. }), "temperature {temperature}: {error}");
+        assert!(
+            matches!(error, Error::Model(ModelError::NotFinite { .. })),
+            "temperature {temperature}: {error}"
+        );
     }
 }

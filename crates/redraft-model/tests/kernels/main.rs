@@ -185,7 +185,7 @@ fn rms_norm() {
         for (columns, rows) in [(8, 1), (40, 3), (1760, 2)] {
             let h = values(6, (rows + 1) * columns);
             let gain = values(7, columns);
-            let params = RmsNormParams { columns: small(columns), eps: 1e-5, pad0: 0, pad1: 0 };
+            let params = RmsNormParams::dense(small(columns), 1e-5);
             let y = bench.room(rows * columns);
             let shifted = Step { source: 1, ..step(rows) };
             let buffers = [

@@ -96,6 +96,14 @@ pub struct RmsNormParams {
     pub columns: u32,
     /// Added to the mean square.
     pub eps: f32,
+    /// Elements from one row of the input to the next.
+    pub h_stride: u32,
+    /// Element of an input row that is column 0.
+    pub h_first: u32,
+    /// Elements from one row of the output to the next.
+    pub y_stride: u32,
+    /// Element of an output row that is column 0.
+    pub y_first: u32,
     /// Padding.
     pub pad0: u32,
     /// Padding.
@@ -136,4 +144,12 @@ pub struct CaptureParams {
     pub pad0: u32,
     /// Padding.
     pub pad1: u32,
+}
+
+impl RmsNormParams {
+    /// Of rows that follow each other without gaps, in input and output.
+    #[must_use]
+    pub fn dense(columns: u32, eps: f32) -> Self {
+        Self { columns, eps, h_stride: columns, h_first: 0, y_stride: columns, y_first: 0, pad0: 0, pad1: 0 }
+    }
 }

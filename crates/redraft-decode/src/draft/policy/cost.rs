@@ -58,6 +58,12 @@ impl Curve {
         Ok(Self { points })
     }
 
+    /// The measured points of (rows, cost), rows rising.
+    #[must_use]
+    pub fn points(&self) -> &[(u32, f64)] {
+        &self.points
+    }
+
     /// The cost of `rows` rows: straight lines between the points, flat before the first, and beyond the last in
     /// proportion to the rows.
     #[must_use]

@@ -1,0 +1,421 @@
+//! Rounds: what is recorded, in which order, and what comes back.
+
+use super::arena::Arena;
+use super::drafter::{Drafter, DrafterOptions};
+use super::oracle::{Oracle, OracleEntry};
+use crate::batch::batch;
+use crate::forward::{MAX_ROWS, Shape};
+use crate::{Model, ModelError, Sampler};
+use redraft_decode::draft::{Counters, Origin, Plan, RoundStats, Tables};
+use redraft_decode::sampling::key_float;
+use redraft_decode::{SamplingParams, TokenId};
+use redraft_drafter::DrafterFile;
+use redraft_gpu::{Gpu, Pass, Readback};
+use redraft_shaders::params::{Round, Step};
+use std::sync::Arc;
+
+/// Who proposes.
+#[derive(Debug)]
+enum Proposer {
+    /// Nobody but lookup.
+    None,
+    Drafter(Box<Drafter>),
+    Oracle(Oracle),
+}
+
+/// How speculation is set up.
+#[derive(Debug, Default)]
+pub struct SpeculatorOptions<'a> {
+    /// The drafter; without one only lookup proposes.
+    pub drafter: Option<&'a DrafterFile>,
+    /// How it is loaded.
+    pub drafter_options: DrafterOptions,
+    /// A table in place of a drafter; for tests.
+    pub oracle: bool,
+}
+
+/// What a round emitted, and how.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct RoundResult {
+    /// Tokens emitted, at least one.
+    pub tokens: Vec<TokenId>,
+    /// Who proposed each.
+    pub origins: Vec<Origin>,
+    /// Row of the verified batch that each was drawn from.
+    pub rows: Vec<u32>,
+    /// Nodes that were verified.
+    pub drafted: u32,
+    /// Second passes made.
+    pub reconsidered: u32,
+    /// Refined candidates added.
+    pub refined: u32,
+    /// Refined candidates that were children already.
+    pub duplicates: u32,
+    /// Nodes added by lookup.
+    pub looked_up: u32,
+    /// Rows of the drafter whose logits were not finite: its weights are damaged.
+    pub faults: u32,
+}
+
+impl RoundResult {
+    /// Bytes that one round reads back.
+    pub const BYTES: u64 = size_of::<Round>() as u64;
+
+    /// The round as statistics count it. `stopped`: the answer ended in it.
+    #[must_use]
+    pub fn stats(&self, plan: &Plan, stopped: bool) -> RoundStats<'_> {
+        let counters =
+            Counters { reconsidered: self.reconsidered, refined: self.refined, duplicates: self.duplicates };
+        RoundStats { plan: *plan, drafted: self.drafted, counters, origins: &self.origins, stopped }
+    }
+}
+
+/// Draft trees over a target, on the GPU.
+///
+/// Used with the [`Model`] and the [`Sampler`] that it was made for. The order of things for an answer: [`extend`]
+/// over the prompt, chunk by chunk; [`begin`]; then one [`round`] after the other.
+///
+/// [`extend`]: Speculator::extend
+/// [`begin`]: Speculator::begin
+/// [`round`]: Speculator::round
+#[derive(Debug)]
+pub struct Speculator {
+    gpu: Arc<Gpu>,
+    arena: Arena,
+    proposer: Proposer,
+    plan: Plan,
+    tables: Tables,
+    ends: Vec<TokenId>,
+    sampling: SamplingParams,
+    readback: Readback,
+    /// Tokens in the target's cache.
+    length: u32,
+    /// Positions whose keys and values the drafter holds, for the sequence that they were computed for.
+    extended: u32,
+}
+
+impl Speculator {
+    /// Sets up what rounds need beside `model` and `sampler`.
+    ///
+    /// # Errors
+    /// [`ModelError::Drafter`], [`ModelError::DrafterShape`], [`ModelError::DrafterCaptures`] if the drafter is not this
+    /// model's; [`ModelError::Gpu`].
+    pub async fn new(
+        model: &Model,
+        sampler: &Sampler,
+        options: &SpeculatorOptions<'_>,
+    ) -> Result<Self, ModelError> {
+        let arena = Arena::new(model, sampler).await?;
+        let proposer = match options.drafter {
+            _ if options.oracle => Proposer::Oracle(Oracle::new(model, &arena.buffers).await?),
+            Some(file) => {
+                let drafter = Drafter::load(model, &arena.buffers, file, options.drafter_options).await?;
+                Proposer::Drafter(Box::new(drafter))
+            }
+            None => Proposer::None,
+        };
+        let (plan, tables) = match &proposer {
+            Proposer::None => (Plan::lookup(4), Tables::default()),
+            Proposer::Drafter(drafter) => (Plan::default(), drafter.tables().clone()),
+            Proposer::Oracle(_) => (Plan::default(), Tables::default()),
+        };
+        let gpu = Arc::clone(model.gpu());
+        let readback = gpu.readback("draft.round", RoundResult::BYTES).await?;
+        let speculator = Self {
+            gpu,
+            arena,
+            proposer,
+            plan,
+            tables,
+            ends: Vec::new(),
+            sampling: SamplingParams::default(),
+            readback,
+            length: 0,
+            extended: 0,
+        };
+        speculator.write_plan();
+        Ok(speculator)
+    }
+
+    /// Whether a drafter, or an oracle in its place, proposes.
+    #[must_use]
+    pub fn has_drafter(&self) -> bool {
+        !matches!(self.proposer, Proposer::None)
+    }
+
+    /// The drafter.
+    #[must_use]
+    pub fn drafter(&self) -> Option<&Drafter> {
+        match &self.proposer {
+            Proposer::Drafter(drafter) => Some(drafter),
+            _ => None,
+        }
+    }
+
+    /// The plan of the next round.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The tables that edges and gate read.
+    #[must_use]
+    pub fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// Takes another plan for the rounds to come.
+    ///
+    /// # Errors
+    /// [`ModelError::Plan`] if the kernels cannot run it, or if it needs a drafter that is not there.
+    pub fn set_plan(&mut self, plan: &Plan) -> Result<(), ModelError> {
+        plan.validate()?;
+        if plan.drafter && !self.has_drafter() {
+            return Err(ModelError::NoDrafter);
+        }
+        if *plan != self.plan {
+            self.plan = *plan;
+            self.write_plan();
+        }
+        Ok(())
+    }
+
+    /// Takes other tables.
+    ///
+    /// # Errors
+    /// [`ModelError::Tables`] if they are out of range; nothing changes then.
+    pub fn set_tables(&mut self, tables: Tables) -> Result<(), ModelError> {
+        tables.validate()?;
+        self.tables = tables;
+        self.write_plan();
+        Ok(())
+    }
+
+    /// Takes the parameters that the sampler draws with (a drafter's proposals at a temperature are coupled to its draw),
+    /// and the tokens that end an answer.
+    pub fn configure(&mut self, sampling: &SamplingParams, ends: &[TokenId]) {
+        self.sampling = sampling.clone();
+        self.ends = ends.to_vec();
+        self.write_plan();
+    }
+
+    fn write_plan(&self) {
+        self.arena.set_plan(&self.gpu, &self.plan, &self.tables, &self.ends);
+        if let Proposer::Drafter(drafter) = &self.proposer {
+            drafter.set_plan(&self.gpu, &self.plan, &self.sampling);
+        }
+    }
+
+    /// What the oracle proposes for the positions from `first` on.
+    ///
+    /// # Errors
+    /// [`ModelError::Batch`] if they do not fit the context; [`ModelError::NoDrafter`] without an oracle.
+    pub fn foretell(&self, model: &Model, first: u32, entries: &[OracleEntry]) -> Result<(), ModelError> {
+        match &self.proposer {
+            Proposer::Oracle(oracle) => oracle.write(model, first, entries),
+            _ => Err(ModelError::NoDrafter),
+        }
+    }
+
+    /// Positions that need not be computed again for a sequence that shares its first `common` tokens with the last one:
+    /// the drafter's row at a position also depends on the token behind it.
+    #[must_use]
+    pub fn reusable(&self, common: u32) -> u32 {
+        match &self.proposer {
+            Proposer::Drafter(_) => self.extended.min(common.saturating_sub(1)),
+            _ => common,
+        }
+    }
+
+    /// The sequence is now another one behind its first `common` tokens.
+    pub fn rewind(&mut self, common: u32) {
+        self.extended = self.extended.min(common.saturating_sub(1));
+    }
+
+    /// Whether steps of the target must capture features for [`Self::extend`].
+    #[must_use]
+    pub fn needs_features(&self) -> bool {
+        matches!(self.proposer, Proposer::Drafter(_))
+    }
+
+    /// Records that the features of the target's batch, a chain of `rows` rows with captures, are kept as rows `at …` of
+    /// what [`Self::extend`] reads. Behind the batch, in its pass.
+    ///
+    /// # Errors
+    /// [`ModelError::Batch`] if they are more than fit.
+    pub fn record_features(&self, pass: &mut Pass<'_>, rows: u32, at: u32) -> Result<(), ModelError> {
+        let Proposer::Drafter(drafter) = &self.proposer else { return Ok(()) };
+        if at + rows > MAX_ROWS {
+            return Err(batch("rows of features", u64::from(at + rows), format!("at most {MAX_ROWS}")));
+        }
+        drafter.record_chain_features(&self.gpu, pass, rows, at)
+    }
+
+    /// The drafter computes its rows at positions `first …` from as many rows of kept features. `next` is the token behind
+    /// each row. With `propose` it says what it makes of the last one, for [`Self::begin`].
+    ///
+    /// # Errors
+    /// [`ModelError::Batch`] if there are none or more rows than fit; [`ModelError::Gpu`].
+    pub fn extend(&mut self, first: u32, next: &[TokenId], propose: bool) -> Result<(), ModelError> {
+        let Proposer::Drafter(drafter) = &self.proposer else { return Ok(()) };
+        let rows = u32::try_from(next.len()).unwrap_or(u32::MAX);
+        if rows == 0 || rows > MAX_ROWS {
+            return Err(batch("rows to extend over", u64::from(rows), format!("1 to {MAX_ROWS}")));
+        }
+        let table: Vec<[u32; 4]> =
+            (first..).zip(next).map(|(position, token)| [token.0, position, position, 0]).collect();
+        let b = &self.arena.buffers;
+        self.gpu.write(b.rows.slice(0, u64::from(rows) * 16), bytemuck::cast_slice(&table));
+        let step = Step { rows, source: 0, tree_start: u32::MAX, pad0: 0 };
+        let head = Step { rows: 1, source: rows - 1, ..step };
+        self.gpu.write(b.step.whole(), bytemuck::bytes_of(&step));
+        self.gpu.write(b.head_step.whole(), bytemuck::bytes_of(&head));
+        let last = first + rows - 1;
+        self.gpu.submit(|pass| drafter.record_extend(pass, rows, last, propose), &[])?;
+        self.extended = first + rows;
+        Ok(())
+    }
+
+    /// Makes `root`, the token behind `length` computed ones, the root of the next round. At most `limit` more tokens are
+    /// wanted.
+    ///
+    /// # Errors
+    /// [`ModelError::Batch`] if the context is full or nothing is wanted.
+    pub fn begin(
+        &mut self,
+        model: &Model,
+        sampler: &Sampler,
+        length: u32,
+        root: TokenId,
+        limit: u32,
+    ) -> Result<(), ModelError> {
+        let room = model.context.saturating_sub(length);
+        if length == 0 || room == 0 || limit == 0 {
+            return Err(batch(
+                "committed tokens of a round",
+                u64::from(length),
+                format!("1 to {}, with at least one token wanted", model.context - 1),
+            ));
+        }
+        sampler.commit(length, &[root])?;
+        self.arena.set_root(&self.gpu, length, root, limit.min(room));
+        self.length = length;
+        Ok(())
+    }
+
+    /// One round: draft, verify, accept, extend.
+    ///
+    /// # Errors
+    /// [`ModelError::NotFinite`] if the target computed no number; [`ModelError::Gpu`].
+    pub async fn round(&mut self, model: &Model, sampler: &Sampler) -> Result<RoundResult, ModelError> {
+        let length = self.length;
+        if length >= model.context {
+            return Err(batch(
+                "committed tokens of a round",
+                u64::from(length),
+                format!("below the context of {}", model.context),
+            ));
+        }
+        let whole = self.arena.buffers.round.whole();
+        self.gpu.submit(
+            |pass| self.record(pass, model, sampler),
+            &[(redraft_gpu::Slice { size: RoundResult::BYTES, ..whole }, &self.readback)],
+        )?;
+        let bytes = self.gpu.read(&self.readback, RoundResult::BYTES).await?;
+        let round: Round = bytemuck::pod_read_unaligned(&bytes);
+        if round.stop == 3 {
+            return Err(ModelError::NotFinite { position: length, found: key_float(round.greatest) });
+        }
+        self.length = round.length;
+        if self.needs_features() && self.plan_extends() {
+            self.extended = round.length;
+        }
+        let emitted = round.emitted as usize;
+        let take = |list: &[u32; 17]| list.iter().copied().take(emitted).collect::<Vec<_>>();
+        Ok(RoundResult {
+            tokens: take(&round.tokens).into_iter().map(TokenId).collect(),
+            origins: take(&round.origins)
+                .into_iter()
+                .map(|code| Origin::from_code(code).unwrap_or_default())
+                .collect(),
+            rows: take(&round.path),
+            drafted: round.drafted,
+            reconsidered: round.reconsidered,
+            refined: round.refined,
+            duplicates: round.duplicates,
+            looked_up: round.looked_up,
+            faults: round.faults,
+        })
+    }
+
+    /// Whether rounds keep the drafter's cache up to date.
+    fn plan_extends(&self) -> bool {
+        self.plan.drafter
+    }
+
+    /// Computes one drafter step of `rows` rows (an extend pass if `extend`) after `position` tokens and waits for it. For
+    /// measurements: what the drafter holds is forgotten. Without a drafter nothing happens.
+    ///
+    /// # Errors
+    /// [`ModelError::Gpu`].
+    pub fn time_drafter(&mut self, rows: u32, position: u32, extend: bool) -> Result<(), ModelError> {
+        self.extended = 0;
+        if extend {
+            self.extend(position, &vec![TokenId(0); rows as usize], true)?;
+        } else if let Proposer::Drafter(drafter) = &self.proposer {
+            let plan = Plan::tree(rows, 2, rows, 1);
+            let table: Vec<[u32; 4]> =
+                (0..rows).map(|row| [0, position, self.arena.first_scratch() + row, 0]).collect();
+            let b = &self.arena.buffers;
+            self.gpu.write(b.rows.slice(0, u64::from(rows) * 16), bytemuck::cast_slice(&table));
+            let step = Step { rows, source: 0, tree_start: u32::MAX, pad0: 0 };
+            self.gpu.write(b.step.whole(), bytemuck::bytes_of(&step));
+            self.gpu.write(b.head_step.whole(), bytemuck::bytes_of(&step));
+            self.gpu.submit(|pass| drafter.record_step(pass, &plan, 1, position), &[])?;
+        }
+        Ok(self.gpu.flush()?)
+    }
+
+    fn record(&self, pass: &mut Pass<'_>, model: &Model, sampler: &Sampler) -> Result<(), ModelError> {
+        let plan = &self.plan;
+        // No row of target or drafter attends past it.
+        let last = self.length + plan.depth + 1;
+        if plan.drafter {
+            self.record_draft(pass, last)?;
+        }
+        self.arena.record_tree(pass, plan)?;
+        let rows = plan.verified_rows();
+        let features = plan.drafter && self.needs_features();
+        model.record(pass, &Shape { rows, last, logits: rows, captures: features })?;
+        sampler.record(pass, rows)?;
+        self.arena.record_accept(pass)?;
+        match &self.proposer {
+            Proposer::Drafter(drafter) if features => {
+                drafter.record_path_features(pass, plan.depth + 1)?;
+                self.arena.record_root(pass)?;
+                drafter.record_extend(pass, plan.depth + 1, last, true)
+            }
+            _ => self.arena.record_root(pass),
+        }
+    }
+
+    fn record_draft(&self, pass: &mut Pass<'_>, last: u32) -> Result<(), ModelError> {
+        let plan = &self.plan;
+        for step in 0..=plan.steps() {
+            if step == 1 {
+                self.arena.record_steps(pass)?;
+            }
+            if step > 0 {
+                self.arena.record_rows(pass, plan, step)?;
+            }
+            match &self.proposer {
+                // What it says of the root it said in the extend pass.
+                Proposer::Drafter(drafter) if step > 0 => drafter.record_step(pass, plan, step, last)?,
+                Proposer::Oracle(oracle) => oracle.record_step(pass, plan, step)?,
+                _ => {}
+            }
+            self.arena.record_grow(pass, plan, step)?;
+        }
+        Ok(())
+    }
+}

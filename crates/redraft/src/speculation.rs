@@ -1,0 +1,289 @@
+//! Speculative decoding as the engine uses it.
+
+use crate::{Engine, Error};
+use redraft_decode::draft::{
+    Costs, Curve, Observation, Origin, Plan, Policy, SpeculationStats, standard_plans,
+};
+use redraft_decode::{SamplingParams, TokenId};
+use redraft_model::{ModelError, OracleEntry, RoundResult, Speculator, SpeculatorOptions};
+use std::collections::VecDeque;
+use web_time::Instant;
+
+/// Whether and how an answer is drafted ahead. Its tokens are the same whatever is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Speculation {
+    /// One token a forward pass.
+    #[default]
+    Off,
+    /// Every round with this plan.
+    Plan(Plan),
+    /// Whatever has been fastest so far, by measured costs and observed acceptance; plain steps are among it.
+    Auto,
+}
+
+impl Speculation {
+    /// Whether a drafter takes part, if there is one.
+    pub(crate) fn drafts(self) -> bool {
+        match self {
+            Self::Off => false,
+            Self::Plan(plan) => plan.drafter,
+            Self::Auto => true,
+        }
+    }
+}
+
+/// Plain tokens in a row after which an automatic choice stays plain for the rest of the answer: what keeping a drafter
+/// up to date costs is then saved too.
+const PATIENCE: u32 = 48;
+
+/// A token that a round emitted and nobody has seen yet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Emitted {
+    pub(crate) id: TokenId,
+    pub(crate) origin: Origin,
+    /// Row of logits that it was drawn from.
+    pub(crate) row: u32,
+}
+
+/// Speculation in an answer.
+#[derive(Debug)]
+pub(crate) struct Rounds {
+    mode: Speculation,
+    /// Whether steps keep features for the drafter.
+    pub(crate) features: bool,
+    /// First position whose row the drafter has not computed.
+    pub(crate) unseen: u32,
+    /// Whether the tree's root is the last token.
+    rooted: bool,
+    /// Plain tokens since the last round.
+    plain: u32,
+    pub(crate) queue: VecDeque<Emitted>,
+    /// The round that the queue is of.
+    last: Option<(Plan, RoundResult)>,
+    pub(crate) stats: SpeculationStats,
+    /// Why speculation was given up, if it was.
+    pub(crate) given_up: Option<String>,
+}
+
+impl Rounds {
+    /// `unseen`: tokens of the prompt that are not computed again.
+    pub(crate) fn new(mode: Speculation, features: bool, unseen: u32) -> Self {
+        Self {
+            mode,
+            features,
+            unseen,
+            rooted: false,
+            plain: 0,
+            queue: VecDeque::new(),
+            last: None,
+            stats: SpeculationStats::default(),
+            given_up: None,
+        }
+    }
+
+    /// The plan of the next round; `None` for a plain step.
+    pub(crate) fn choose(&self, policy: Option<&Policy>) -> Option<Plan> {
+        match self.mode {
+            Speculation::Off => None,
+            Speculation::Plan(plan) => Some(plan),
+            Speculation::Auto if self.plain >= PATIENCE => None,
+            Speculation::Auto => policy.and_then(Policy::choose),
+        }
+    }
+
+    /// Notes that the next token comes from a plain step.
+    pub(crate) fn plain(&mut self, policy: Option<&mut Policy>) {
+        self.rooted = false;
+        self.plain += 1;
+        self.stats.add_plain(1);
+        if let Some(policy) = policy {
+            policy.observe_plain(1);
+        }
+        if self.plain >= PATIENCE {
+            self.features = false;
+        }
+    }
+
+    /// Takes a round's result.
+    pub(crate) fn take(&mut self, result: RoundResult, plan: Plan) {
+        self.plain = 0;
+        self.queue.extend(
+            result.tokens.iter().zip(&result.origins).zip(&result.rows).map(|((id, origin), row)| Emitted {
+                id: *id,
+                origin: *origin,
+                row: *row,
+            }),
+        );
+        if result.faults > 0 {
+            self.features = false;
+            self.given_up = Some(format!(
+                "the drafter computed {} rows of logits that are no numbers; its file is damaged, or the adapter computes wrong results",
+                result.faults
+            ));
+        }
+        self.last = Some((plan, result));
+    }
+
+    /// Counts the last round, of which `seen` tokens went into the answer.
+    pub(crate) fn count(&mut self, seen: usize, stopped: bool, policy: Option<&mut Policy>) {
+        let Some((plan, mut result)) = self.last.take() else { return };
+        if let Some(policy) = policy {
+            policy.observe(&plan, &Observation { path: &result.rows, stopped });
+        }
+        result.origins.truncate(seen);
+        self.stats.add(&result.stats(&plan, stopped));
+    }
+
+    /// Tokens of the last round that were taken from the queue.
+    pub(crate) fn seen(&self) -> usize {
+        self.last.as_ref().map_or(0, |(_, result)| result.tokens.len()) - self.queue.len()
+    }
+}
+
+impl Engine {
+    /// Makes what speculation needs, if it is not there yet, for answers sampled like this.
+    pub(crate) async fn ready(&mut self, sampling: &SamplingParams, ends: &[TokenId]) -> Result<(), Error> {
+        if self.speculator.is_none() {
+            let options = SpeculatorOptions::default();
+            self.speculator = Some(Speculator::new(&self.model, &self.sampler, &options).await?);
+        }
+        if let Some(speculator) = &mut self.speculator {
+            speculator.configure(sampling, ends);
+        }
+        Ok(())
+    }
+
+    /// One round whose root is `root`, the last token of the answer.
+    pub(crate) async fn round(
+        &mut self,
+        rounds: &mut Rounds,
+        plan: Plan,
+        root: TokenId,
+        limit: u32,
+    ) -> Result<RoundResult, Error> {
+        let length = self.position();
+        let Some(speculator) = &mut self.speculator else {
+            return Err(ModelError::NoDrafter.into());
+        };
+        speculator.set_plan(&plan)?;
+        if !rounds.rooted {
+            if rounds.features {
+                // The drafter pairs each feature with the token behind it.
+                let behind = self.sequence.get(rounds.unseen as usize + 1..).unwrap_or_default();
+                let next: Vec<_> = behind.iter().copied().chain([root]).collect();
+                speculator.extend(rounds.unseen, &next, true)?;
+            }
+            speculator.begin(&self.model, &self.sampler, length, root, limit)?;
+            rounds.rooted = true;
+        }
+        let result = speculator.round(&self.model, &self.sampler).await?;
+        rounds.unseen = length + u32::try_from(result.tokens.len()).unwrap_or(0);
+        Ok(result)
+    }
+
+    pub(crate) fn needs_features(&self) -> bool {
+        self.speculator.as_ref().is_some_and(Speculator::needs_features)
+    }
+
+    /// Measures what steps and rounds cost on this adapter, for [`Speculation::Auto`]; takes about a second on a GPU. The
+    /// sequence is forgotten.
+    ///
+    /// # Errors
+    /// [`Error::Model`] if a step fails.
+    pub async fn measure_costs(&mut self) -> Result<Costs, Error> {
+        self.ready(&SamplingParams::default(), &[]).await?;
+        let position = (self.context() / 4).min(128).max(1);
+        let mut verify = Vec::new();
+        for rows in [1, 2, 4, 8, 16] {
+            let mut least = f64::INFINITY;
+            // The first run may still compile kernels.
+            for run in 0..4 {
+                let started = Instant::now();
+                self.time_rows(rows, position).await?;
+                if run > 0 {
+                    least = least.min(started.elapsed().as_secs_f64());
+                }
+            }
+            verify.push((rows, least));
+        }
+        let Some((_, plain)) = verify.first().copied() else { return Err(ModelError::NoDrafter.into()) };
+        let (draft, extend) = self.drafter_costs(position)?;
+        let relative = |points: &[(u32, f64)]| {
+            Curve::new(points.iter().map(|(rows, seconds)| (*rows, seconds / plain)).collect())
+        };
+        let costs = Costs {
+            verify: relative(&verify)?,
+            draft: relative(&draft)?,
+            extend: extend / plain,
+            overhead: 0.02,
+            catch_up: extend / plain / 8.0,
+            catch_up_most: PATIENCE,
+        };
+        self.set_costs(&costs)?;
+        Ok(costs)
+    }
+
+    /// Seconds of a drafter step by its rows, and of an extend pass.
+    fn drafter_costs(&mut self, position: u32) -> Result<(Vec<(u32, f64)>, f64), Error> {
+        let Some(speculator) = self.speculator.as_mut().filter(|s| s.needs_features()) else {
+            return Ok((vec![(1, 0.0)], 0.0));
+        };
+        let mut time = |rows: u32, extend: bool| -> Result<f64, Error> {
+            let mut least = f64::INFINITY;
+            for run in 0..4 {
+                let started = Instant::now();
+                speculator.time_drafter(rows, position, extend)?;
+                if run > 0 {
+                    least = least.min(started.elapsed().as_secs_f64());
+                }
+            }
+            Ok(least)
+        };
+        let mut draft = Vec::new();
+        for rows in [1, 4, 8, 16] {
+            draft.push((rows, time(rows, false)?));
+        }
+        Ok((draft, time(8, true)?))
+    }
+
+    /// Takes costs that were measured on this adapter with this model earlier.
+    ///
+    /// # Errors
+    /// [`Error::Costs`] if they are no costs.
+    pub fn set_costs(&mut self, costs: &Costs) -> Result<(), Error> {
+        costs.validate()?;
+        let plans = self.plans();
+        self.policy = Some(Policy::new(&plans, costs)?);
+        Ok(())
+    }
+
+    /// The plans that [`Speculation::Auto`] chooses among, besides plain steps.
+    #[must_use]
+    pub fn plans(&self) -> Vec<Plan> {
+        let template = if self.has_drafter() { Plan::default() } else { Plan::lookup(4) };
+        standard_plans(&template)
+    }
+
+    /// Whether a drafter is loaded.
+    #[must_use]
+    pub fn has_drafter(&self) -> bool {
+        self.speculator.as_ref().is_some_and(Speculator::has_drafter)
+    }
+
+    /// What was noticed while loading and answering that is no error: a drafter made on another quantisation of the model.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// What the oracle proposes for the positions from `first` on; for tests, with `EngineOptions::oracle`.
+    ///
+    /// # Errors
+    /// [`Error::Model`] if there is no oracle or the entries do not fit the context.
+    pub fn foretell(&self, first: u32, entries: &[OracleEntry]) -> Result<(), Error> {
+        match &self.speculator {
+            Some(speculator) => Ok(speculator.foretell(&self.model, first, entries)?),
+            None => Err(Error::Model(ModelError::NoDrafter)),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+import package::lib::draft::{NONE, Round};
+
+// Follows the target's own tokens from the root down the verified tree, as far as they were drafted, and emits them.
+//
+// The target's token at a row is what plain decoding would emit there, so the output does not depend on the tree. Ends at
+// an end-of-sequence token, at the limit, and at a row whose logits are not finite.
+// Geometry: one invocation; at most depth + 1 rows are visited, each looks for its child among the rows behind it.
+struct AcceptParams {
+    rows: u32,  // verified rows
+    ends: u32,  // number of end-of-sequence tokens
+    drafted: u32, // 1: a drafter's counts are to be reported
+    pad0: u32,
+    end_tokens: array<vec4<u32>, 4>,
+}
+
+@group(0) @binding(0) var<uniform> params: AcceptParams;
+@group(0) @binding(1) var<storage, read> verified: array<vec4<u32>>; // [batch] token, parent row, origin, node
+@group(0) @binding(2) var<storage, read> drawn: array<u32>; // [batch] the target's own token
+@group(0) @binding(3) var<storage, read> maxima: array<vec2<u32>>; // [batch] (key of the greatest logit, bound)
+@group(0) @binding(4) var<storage, read> counts: array<u32>; // reconsidered, refined, duplicates, looked up, faults
+@group(0) @binding(5) var<storage, read_write> round: Round;
+@group(0) @binding(6) var<storage, read_write> ids: array<u32>; // [context] tokens by position
+
+// Keys of finite floats, see lib/radix.wgsl.
+const LEAST_FINITE = 0x00800000u;
+const GREATEST_FINITE = 0xff7fffffu;
+
+fn is_end(token: u32) -> bool {
+    for (var i = 0u; i < params.ends; i++) {
+        if (params.end_tokens[i / 4u][i % 4u] == token) {
+            return true;
+        }
+    }
+    return false;
+}
+
+fn child_of(row: u32, token: u32) -> u32 {
+    for (var i = row + 1u; i < params.rows; i++) {
+        if (verified[i].y == row && verified[i].x == token) {
+            return i;
+        }
+    }
+    return NONE;
+}
+
+@compute @workgroup_size(1)
+fn main() {
+    let start = round.length;
+    var row = 0u;
+    var emitted = 0u;
+    var stop = 0u;
+    var greatest = 0u;
+    var drafted = 0u;
+    for (var i = 1u; i < params.rows; i++) {
+        drafted += select(0u, 1u, verified[i].y != NONE);
+    }
+    loop {
+        let key = maxima[row].x;
+        if (key < LEAST_FINITE || key > GREATEST_FINITE) {
+            stop = 3u;
+            greatest = key;
+            break;
+        }
+        let token = drawn[row];
+        round.path[emitted] = row;
+        round.tokens[emitted] = token;
+        round.origins[emitted] = 0u;
+        emitted += 1u;
+        ids[start + emitted] = token;
+        if (is_end(token)) {
+            stop = 1u;
+            break;
+        }
+        if (emitted >= round.limit) {
+            stop = 2u;
+            break;
+        }
+        let child = child_of(row, token);
+        if (child == NONE || emitted == 17u) {
+            break;
+        }
+        round.origins[emitted - 1u] = verified[child].z;
+        row = child;
+    }
+    round.start = start;
+    round.length = start + emitted;
+    round.root = ids[start + emitted];
+    round.limit -= min(emitted, round.limit);
+    round.stop = stop;
+    round.emitted = emitted;
+    round.greatest = greatest;
+    round.drafted = drafted;
+    round.reconsidered = select(0u, counts[0], params.drafted == 1u);
+    round.refined = select(0u, counts[1], params.drafted == 1u);
+    round.duplicates = select(0u, counts[2], params.drafted == 1u);
+    round.looked_up = select(0u, counts[3], params.drafted == 1u);
+    round.faults = select(0u, counts[4], params.drafted == 1u);
+}

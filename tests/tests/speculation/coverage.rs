@@ -1,0 +1,99 @@
+//! Ends inside accepted runs, and that everything which can happen did.
+
+use crate::support::{assert_same, entries, runs, speculated};
+use redraft::{EngineOptions, GenerateOptions, Origin, Plan, SamplingParams, StopReason, TokenId};
+use redraft_testing::TinyModel;
+use redraft_tests::{answer, load, tiny, tokens};
+use std::collections::BTreeMap;
+
+#[test]
+fn ends_inside_accepted_runs() {
+    let file = tiny(&TinyModel::default());
+    let options = EngineOptions { oracle: true, ..EngineOptions::default() };
+    let mut engine = load("speculation.ends", &file, options);
+    let plan = Plan::tree(15, 5, 4, 4);
+    let id = |text: &str| TokenId(engine.tokenizer().id_of(text).expect("a token of every tiny model"));
+    let among = vec![(id("<|im_end|>"), 8.0), (id("he"), 1e1), (id("in"), 1e1)];
+    let mut inside: BTreeMap<&str, u32> = BTreeMap::new();
+    for seed in 0..400u64 {
+        let prompt = tokens(seed, 5, 320);
+        let sampling =
+            SamplingParams { temperature: 3.0, logit_bias: among.clone(), seed, ..SamplingParams::default() };
+        let limit = 3 + u32::try_from(seed % 9).expect("small");
+        let ends = [
+            ("eos", GenerateOptions { max_tokens: 30, ..GenerateOptions::default() }),
+            (
+                "stop",
+                GenerateOptions {
+                    max_tokens: 30,
+                    ignore_eos: true,
+                    stop: vec!["inhe".to_owned(), "heheh".to_owned()],
+                    ..GenerateOptions::default()
+                },
+            ),
+            ("length", GenerateOptions { max_tokens: limit, ignore_eos: true, ..GenerateOptions::default() }),
+        ];
+        // What would follow without an end: the oracle sees past it.
+        let far = GenerateOptions {
+            max_tokens: 40,
+            ignore_eos: true,
+            sampling: sampling.clone(),
+            ..GenerateOptions::default()
+        };
+        let beyond = answer(&mut engine, &prompt, far).expect("an answer").1;
+        engine.foretell(5, &entries(&beyond.ids, 0.02, 320, seed)).expect("fits");
+        for (what, options) in ends {
+            let options = GenerateOptions { sampling: sampling.clone(), ..options };
+            let plain = answer(&mut engine, &prompt, options.clone()).expect("an answer");
+            let fast = speculated(&mut engine, &prompt, &options, plan);
+            assert_same(&format!("{what}, seed {seed}"), &plain, &fast);
+            let wanted = match what {
+                "eos" => StopReason::EndOfSequence,
+                "stop" => StopReason::StopString,
+                _ => StopReason::MaxTokens,
+            };
+            // Inside a run: the last token was drafted, or the one before it in the same round.
+            let drafted = fast.0.iter().rev().take(2).any(|step| step.origin != Origin::Target);
+            if plain.1.stop_reason == wanted && drafted {
+                *inside.entry(what).or_default() += 1;
+            }
+        }
+    }
+    for what in ["eos", "stop", "length"] {
+        let count = inside.get(what).copied().unwrap_or(0);
+        assert!(count >= 100, "{what} fell inside a run only {count} times: {inside:?}");
+    }
+}
+
+#[test]
+fn every_accepted_length_happens() {
+    let file = tiny(&TinyModel::default());
+    let options = EngineOptions { oracle: true, ..EngineOptions::default() };
+    let mut engine = load("speculation.lengths", &file, options);
+    let plan = Plan::reconsider(40, 5, 6, 4, 3, 2);
+    let mut lengths = [0u32; 6];
+    let (mut refined, mut duplicates, mut rescues) = (0, 0, 0);
+    for seed in 0..60u64 {
+        let prompt = tokens(seed + 1000, 4, 320);
+        let sampling = SamplingParams { temperature: 1.0, seed, ..SamplingParams::default() };
+        let options =
+            GenerateOptions { max_tokens: 100, ignore_eos: true, sampling, ..GenerateOptions::default() };
+        let plain = answer(&mut engine, &prompt, options.clone()).expect("an answer");
+        // From nearly always right to mostly wrong.
+        let wrong = [0.0, 0.02, 0.1, 0.5][usize::try_from(seed % 4).expect("below 4")];
+        engine.foretell(4, &entries(&plain.1.ids, wrong, 320, seed)).expect("fits");
+        let fast = speculated(&mut engine, &prompt, &options, plan);
+        assert_same(&format!("seed {seed}"), &plain, &fast);
+        for run in runs(&fast.0) {
+            lengths[run.min(5)] += 1;
+        }
+        let stats = fast.1.speculation.expect("speculation was on");
+        refined += stats.refined;
+        duplicates += stats.duplicates;
+        rescues += stats.rescues;
+        let emitted = u64::try_from(fast.1.ids.len()).expect("short") - 1;
+        assert_eq!(stats.emitted, emitted, "all but the first token come from rounds: {stats:?}");
+    }
+    assert!(lengths.iter().all(|count| *count >= 100), "accepted lengths 0 … 5: {lengths:?}");
+    assert!(refined > 1000 && duplicates > 1000 && rescues > 100, "{refined}, {duplicates}, {rescues}");
+}

@@ -1,0 +1,6 @@
+//! Speculation on equals speculation off, token for token.
+
+mod answers;
+mod coverage;
+mod drafters;
+mod support;
