@@ -49,11 +49,10 @@ pub(crate) struct Product {
 
 impl Product {
     fn run(&self, pass: &mut Pass<'_>, rows: u32) -> Result<(), GpuError> {
+        let (tile, count) = tiles(rows);
         for part in &self.parts {
-            for (tile, count) in tiles(rows) {
-                if let Some((dispatch, groups)) = part.get(tile) {
-                    pass.run(dispatch, [*groups, count, 1])?;
-                }
+            if let Some((dispatch, groups)) = part.get(tile) {
+                pass.run(dispatch, [*groups, count, 1])?;
             }
         }
         Ok(())

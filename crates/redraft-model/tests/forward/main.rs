@@ -1,5 +1,6 @@
 //! The forward pass on the GPU: against the f32 reference, and against itself, bit for bit.
 
+mod dispatches;
 mod reference;
 mod row_exact;
 mod support;
