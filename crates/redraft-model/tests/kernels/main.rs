@@ -1,5 +1,7 @@
 //! Single kernels against their formulas in f64 on the CPU, at odd sizes.
 
+mod qkv_rope;
+
 use redraft_gguf::{GgmlType, GpuFormat, PANEL, pack_rows, unpack_rows};
 use redraft_gpu::{AdapterChoice, Buffer, BufferUse, Gpu, GpuOptions};
 use redraft_shaders::params::{
