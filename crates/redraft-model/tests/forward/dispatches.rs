@@ -18,7 +18,8 @@ fn a_layer_is_at_most_eight_dispatches_for_any_number_of_rows() {
             let bare = count(&Batch::chain(0, &tokens, LogitRows::None));
             assert!(bare - 1 <= 8 * layers, "{path:?}, {rows} rows: {bare} dispatches in {layers} layers");
             if [1, 9, 20].contains(&rows) {
-                let parents: Vec<_> = (0..rows).map(|row| row.checked_sub(1).map(|above| above / 2)).collect();
+                let parents: Vec<_> =
+                    (0..rows).map(|row| row.checked_sub(1).map(|above| above / 2)).collect();
                 let tree = count(&Batch::tree(0, &tokens, &parents));
                 assert_eq!(tree, bare + 2, "{path:?}, {rows} rows: a tree adds the last norm and the head");
             }
