@@ -31,6 +31,7 @@ pub use chat::Chat;
 pub use engine::{Engine, EngineOptions, ForwardOutput, Rows, Want, check_adapter};
 pub use error::Error;
 pub use generate::{CancelToken, GenerateOptions, Generation, Step, Timings, TokenStream};
+pub use redraft_decode::sampling::MAX_VOCAB;
 pub use redraft_decode::{LogProb, LogProbs, SamplingParams, StopReason, TokenId};
 #[cfg(not(target_arch = "wasm32"))]
 pub use redraft_gguf::FileSource;

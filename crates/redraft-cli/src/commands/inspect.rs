@@ -58,6 +58,14 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), CliError> {
         model: plan(&gguf, args.context, args.kv.into()),
         gguf,
     };
+    if let (Some(asked), Ok((config, ..))) = (args.context, &inspection.model)
+        && asked > config.context
+    {
+        output::warning(format_args!(
+            "--context {asked} is more than the {} tokens that the model was trained for; it will not load with it",
+            config.context
+        ));
+    }
     if args.json {
         return output::emit_json(&to_json(&inspection));
     }

@@ -181,6 +181,17 @@ fn a_stop_string_ends_the_answer_before_it() {
 }
 
 #[test]
+fn a_banned_token_never_comes() {
+    let Some(scene) = Scene::new("a_banned_token_never_comes") else { return };
+    let common = ["generate", "Hi", "-n", "6", "--ignore-eos", "--json"];
+    let free = scene.json(&common);
+    let first = free["ids"][0].as_u64().unwrap();
+    let ban = format!("{first}=-inf");
+    let banned = scene.json(&[&common[..], &["--logit-bias", &ban]].concat());
+    assert!(banned["ids"].as_array().unwrap().iter().all(|id| id.as_u64() != Some(first)), "{banned}");
+}
+
+#[test]
 fn requests_that_the_model_cannot_serve_are_errors() {
     let Some(scene) = Scene::new("requests_that_the_model_cannot_serve_are_errors") else { return };
     let long = "word ".repeat(3000);
