@@ -4,7 +4,9 @@ use crate::adapter::{AdapterChoice, AdapterReport, choose};
 use crate::profile::Profile;
 use crate::{Buffer, BufferUse, GpuError, Slice, unchecked};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// How to open a device.
 #[derive(Debug, Clone, Default)]
@@ -40,6 +42,8 @@ pub struct Gpu {
     report: AdapterReport,
     limits: wgpu::Limits,
     fault: Arc<Mutex<Option<GpuError>>>,
+    /// Nanoseconds of [`Gpu::last_recording`].
+    pub(crate) recording: AtomicU64,
 }
 
 impl Gpu {
@@ -81,6 +85,7 @@ impl Gpu {
             report,
             limits,
             fault,
+            recording: AtomicU64::new(0),
         })
     }
 
@@ -97,6 +102,13 @@ impl Gpu {
             cpu: self.report.device_type == "cpu",
             subgroup: self.report.features.subgroups.map(|(least, _)| least),
         }
+    }
+
+    /// How long the host took to record the last submission and to encode it for the driver. Handing it over is not
+    /// counted: software adapters compute in that call.
+    #[must_use]
+    pub fn last_recording(&self) -> Duration {
+        Duration::from_nanos(self.recording.load(Ordering::Relaxed))
     }
 
     /// Largest storage binding, in bytes.

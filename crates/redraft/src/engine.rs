@@ -11,6 +11,7 @@ use redraft_model::{
 };
 use redraft_text::{ChatTemplate, Message, RenderOptions, Special, Tokenizer};
 use std::sync::Arc;
+use web_time::Instant;
 
 /// How to load a model.
 #[derive(Debug, Clone, Default)]
@@ -67,6 +68,15 @@ pub struct ForwardOutput {
     pub logits: Vec<f32>,
     /// `[layers][rows][hidden]`.
     pub captures: Vec<f32>,
+}
+
+/// What one step of plain decoding costs the host.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct HostStep {
+    /// Seconds to write the step's inputs, to record it and to encode it for the driver.
+    pub seconds: f64,
+    /// Dispatches, sampling included.
+    pub dispatches: u32,
 }
 
 /// A model on an adapter, its tokenizer, and the sequence whose keys and values it holds.
@@ -296,6 +306,25 @@ impl Engine {
         self.model.submit(&batch, |_| Ok(()), &[(first, &self.ids)])?;
         self.model.gpu().read(&self.ids, 4).await?;
         Ok(())
+    }
+
+    /// Decodes one token after `position` others, as an answer does it, and says what that cost the host. For
+    /// measurements: the sequence is forgotten.
+    ///
+    /// # Errors
+    /// [`Error::Model`] if the position does not fit.
+    pub async fn time_host(&mut self, position: u32) -> Result<HostStep, Error> {
+        self.sequence.clear();
+        let batch = Batch::chain(position, &[TokenId(0)], LogitRows::Last);
+        let started = Instant::now();
+        let sampler = &self.sampler;
+        let rows = sampler.prepare(&batch)?;
+        let inputs = started.elapsed();
+        let copies = [(sampler.tokens(rows), &self.ids), (sampler.greatest(rows), &self.greatest)];
+        let dispatches = self.model.submit(&batch, |pass| sampler.record(pass, rows), &copies)?;
+        let seconds = (inputs + self.model.gpu().last_recording()).as_secs_f64();
+        self.model.gpu().read(&self.ids, 4).await?;
+        Ok(HostStep { seconds, dispatches })
     }
 
     /// Proves on this adapter, for this model, that a row does not depend on the batch it is computed in.

@@ -28,7 +28,7 @@ mod error;
 mod generate;
 
 pub use chat::Chat;
-pub use engine::{Engine, EngineOptions, ForwardOutput, Rows, Want, check_adapter};
+pub use engine::{Engine, EngineOptions, ForwardOutput, HostStep, Rows, Want, check_adapter};
 pub use error::Error;
 pub use generate::{CancelToken, GenerateOptions, Generation, Step, Timings, TokenStream};
 pub use redraft_decode::sampling::MAX_VOCAB;

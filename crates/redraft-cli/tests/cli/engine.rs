@@ -212,7 +212,18 @@ fn bench_json_has_the_promised_shape() {
     let Some(scene) = Scene::new("bench_json_has_the_promised_shape") else { return };
     let arguments = ["bench", "--prompt-tokens", "16", "--tokens", "4", "--repeat", "2", "--max-rows", "3"];
     let value = scene.json(&[&arguments[..], &["--json"]].concat());
-    assert_eq!(keys(&value), ["decode_tokens_per_s", "prefill_tokens_per_s", "cost_curve", "adapter"]);
+    assert_eq!(
+        keys(&value),
+        ["decode_tokens_per_s", "prefill_tokens_per_s", "cost_curve", "adapter", "host", "shader_warm_up"]
+    );
+    assert_eq!(keys(&value["host"]), ["recording_ms", "dispatches"]);
+    assert!(value["host"]["recording_ms"]["min"].as_f64().unwrap() > 0.0);
+    // Two layers of at most eight dispatches; embedding, norm, head and two of sampling beside them.
+    let dispatches = value["host"]["dispatches"].as_u64().unwrap();
+    assert!((10..=2 * 8 + 5).contains(&dispatches), "{dispatches} dispatches");
+    assert!(value["shader_warm_up"]["seconds"].as_f64().unwrap() > 0.0);
+    let state = value["shader_warm_up"]["cache"].as_str().unwrap();
+    assert!(["warm", "none"].contains(&state), "an earlier run has left its kernels: {state}");
     for speed in ["decode_tokens_per_s", "prefill_tokens_per_s"] {
         assert_eq!(keys(&value[speed]), ["median", "min", "max"]);
         assert!(value[speed]["min"].as_f64().unwrap() > 0.0);
@@ -227,7 +238,9 @@ fn bench_json_has_the_promised_shape() {
 
     let output = scene.run(&arguments);
     expect(&output, 0, &[]);
-    assert!(text(&output.stdout).contains("V(M)"));
+    for word in ["V(M)", "recording a decode step", "dispatches", "shader warm-up"] {
+        assert!(text(&output.stdout).contains(word), "{word}");
+    }
 }
 
 #[test]
