@@ -92,7 +92,7 @@ impl EngineArgs {
     }
 }
 
-fn parse_adapter(text: &str) -> Result<AdapterChoice, String> {
+pub(crate) fn parse_adapter(text: &str) -> Result<AdapterChoice, String> {
     text.parse::<AdapterChoice>().map_err(|error| error.to_string())
 }
 

@@ -1,7 +1,7 @@
 //! The forward pass: buffers, prebuilt dispatches, and the order they run in.
 
 use crate::batch::batch;
-use crate::kernels::{TILES, tiles};
+use crate::kernels::{TILES, TileReport, Tiles};
 use crate::{Batch, KvType, LogitRows, MemoryPlan, ModelError, Path};
 use redraft_gguf::ModelConfig;
 use redraft_gpu::{Buffer, Dispatch, Gpu, GpuError, Pass, Readback, Slice};
@@ -48,8 +48,8 @@ pub(crate) struct Product {
 }
 
 impl Product {
-    fn run(&self, pass: &mut Pass<'_>, rows: u32) -> Result<(), GpuError> {
-        let (tile, count) = tiles(rows);
+    fn run(&self, pass: &mut Pass<'_>, tiles: Tiles, rows: u32) -> Result<(), GpuError> {
+        let (tile, count) = tiles.cover(rows);
         for part in &self.parts {
             if let Some((dispatch, groups)) = part.get(tile) {
                 pass.run(dispatch, [*groups, count, 1])?;
@@ -120,6 +120,7 @@ pub struct Model {
     pub(crate) kv: KvType,
     pub(crate) context: u32,
     pub(crate) plan: MemoryPlan,
+    pub(crate) tiles: TileReport,
     pub(crate) capture_layers: Vec<u32>,
     pub(crate) buffers: Buffers,
     pub(crate) embed: Vec<Dispatch>,
@@ -159,6 +160,12 @@ impl Model {
     #[must_use]
     pub fn path(&self) -> Path {
         self.path
+    }
+
+    /// The tiles in use, and whether they were compared on this adapter.
+    #[must_use]
+    pub fn tiles(&self) -> TileReport {
+        self.tiles
     }
 
     /// Type of the KV cache.
@@ -280,7 +287,7 @@ impl Model {
     /// The forward pass, in the order of the paper (Llama, arXiv 2302.13971).
     fn record(&self, pass: &mut Pass<'_>, batch: &Batch, last: u32) -> Result<(), ModelError> {
         let rows = batch.rows();
-        let config = &self.config;
+        let (config, tiles) = (&self.config, self.tiles.used);
         let capture = |pass: &mut Pass<'_>, dispatch: &Option<Dispatch>| match dispatch {
             Some(dispatch) if batch.captures => pass.run(dispatch, [config.hidden.div_ceil(64), rows, 1]),
             _ => Ok(()),
@@ -294,7 +301,7 @@ impl Model {
             // x = norm(h); q, k, v = W x; rotate q and k; k and v go to the cache
             pass.run(&layer.attention_norm, [rows, 1, 1])?;
             for product in &layer.qkv_rope {
-                product.run(pass, rows)?;
+                product.run(pass, tiles, rows)?;
             }
             // mixed = softmax(q k / sqrt(d)) v
             match &layer.attention {
@@ -305,18 +312,18 @@ impl Model {
                 Attention::Windows(attention) => pass.run(attention, [config.heads, rows, 1])?,
             }
             // h += W mixed
-            layer.output.run(pass, rows)?;
+            layer.output.run(pass, tiles, rows)?;
             // x = norm(h); act = silu(G x) * (U x); h += D act
             pass.run(&layer.ffn_norm, [rows, 1, 1])?;
-            layer.gate_up.run(pass, rows)?;
-            layer.down.run(pass, rows)?;
+            layer.gate_up.run(pass, tiles, rows)?;
+            layer.down.run(pass, tiles, rows)?;
         }
         capture(pass, &self.last_capture)?;
         // logits = W norm(h), for the last rows only
         let logits = logit_rows(batch);
         if logits > 0 {
             pass.run(&self.output_norm, [logits, 1, 1])?;
-            self.head.run(pass, logits)?;
+            self.head.run(pass, tiles, logits)?;
         }
         Ok(())
     }

@@ -25,7 +25,7 @@ mod warm_up;
 pub use batch::{Batch, LogitRows};
 pub use error::ModelError;
 pub use forward::{CaptureLayers, Model};
-pub use kernels::Path;
+pub use kernels::{Path, TileReport, Tiles};
 pub use load::{LoadOptions, Phase, Progress};
 pub use memory::{KvType, MemoryPlan};
 pub use sampler::Sampler;

@@ -4,7 +4,7 @@ use crate::forward::{Attention, Buffers, CaptureLayers, Layer, MAX_ROWS, Model, 
 use crate::kernels::{PANEL_GROUP, ProductPipelines, TILES};
 use crate::matrix::{Loader, Matrix, Part, RowSource};
 use crate::warm_up::{kv_flag, warm_up};
-use crate::{KvType, MemoryPlan, ModelError, Path, rope};
+use crate::{KvType, MemoryPlan, ModelError, Path, TileReport, Tiles, rope};
 use redraft_gguf::{Gguf, ModelConfig, PANEL, ReadAt, TensorInfo};
 use redraft_gpu::{Buffer, BufferUse, Dispatch, Gpu, Slice};
 use redraft_shaders::params::{
@@ -49,6 +49,8 @@ pub struct LoadOptions {
     /// Do not run every tile once at the end of loading. Drivers that compile a kernel when it first runs then do so in
     /// the middle of the first answer; for those who need few of the tiles.
     pub skip_first_steps: bool,
+    /// Use no other tiles than these. The first steps, unless skipped, compare them and drop those that differ.
+    pub tiles: Tiles,
 }
 
 /// The context that a model gets when none is asked for.
@@ -109,8 +111,9 @@ impl Model {
         let head = build.head(&head_table).await?;
         let mut progress = build.loader.progress;
         gpu.flush()?;
-        let model = Self {
+        let mut model = Self {
             config,
+            tiles: TileReport { used: options.tiles, agreeing: Tiles::ALL, compared: false },
             path,
             kv: options.kv,
             context,
@@ -125,7 +128,7 @@ impl Model {
             gpu,
         };
         if !options.skip_first_steps {
-            model.first_steps(kernels, &mut progress)?;
+            model.first_steps(kernels, &mut progress).await?;
         }
         Ok(model)
     }

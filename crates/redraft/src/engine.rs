@@ -5,9 +5,10 @@ use crate::generate::{GenerateOptions, TokenStream};
 use redraft_decode::TokenId;
 use redraft_gguf::{Gguf, ModelConfig, ReadAt};
 use redraft_gpu::{AdapterChoice, AdapterReport, Gpu, GpuOptions, KernelTime, Readback};
-use redraft_model::check::{self, CheckReport};
+use redraft_model::check::{self, CheckProgress, CheckReport};
 use redraft_model::{
     Batch, CaptureLayers, KvType, LoadOptions, LogitRows, MemoryPlan, Model, Path, Progress, Sampler,
+    TileReport, Tiles,
 };
 use redraft_text::{ChatTemplate, Message, RenderOptions, Special, Tokenizer};
 use std::sync::Arc;
@@ -38,6 +39,9 @@ pub struct EngineOptions {
     pub memory_limit: Option<u64>,
     /// Load faster where drivers compile kernels when they first run, and pay for it in the first answer.
     pub skip_first_steps: bool,
+    /// Use no other tiles than these, for instance those that [`check_adapter`] found to agree. Loading compares them
+    /// with this model's weights, unless it skips the first steps, and drops those that differ.
+    pub tiles: Tiles,
 }
 
 /// Rows whose logits [`Engine::forward`] returns.
@@ -123,6 +127,7 @@ impl Engine {
             captures: options.captures,
             memory_limit: options.memory_limit,
             skip_first_steps: options.skip_first_steps,
+            tiles: options.tiles,
         };
         let model = Model::load(Arc::clone(&gpu), source, &gguf, &load, progress).await?;
         let mut sampler = Sampler::new(&model).await?;
@@ -168,6 +173,12 @@ impl Engine {
     #[must_use]
     pub fn memory(&self) -> MemoryPlan {
         self.model.memory()
+    }
+
+    /// The tiles in use. Where none agree on this adapter, verifying several rows at once does not pay.
+    #[must_use]
+    pub fn tiles(&self) -> TileReport {
+        self.model.tiles()
     }
 
     /// Tokens of the context.
@@ -350,11 +361,16 @@ impl Engine {
 }
 
 /// Runs every product kernel and a small built-in model on an adapter and compares: tile variants with each other bit
-/// for bit, and all with the CPU.
+/// for bit, rows of trees with plain decoding, and all with the CPU. `strict` checks the kernels that browsers get.
 ///
 /// # Errors
 /// [`Error::Gpu`] if the adapter cannot be opened.
-pub async fn check_adapter(choice: &AdapterChoice) -> Result<CheckReport, Error> {
-    let gpu = Arc::new(Gpu::open(choice, &GpuOptions::default()).await?);
-    Ok(check::adapter(&gpu).await?)
+pub async fn check_adapter(
+    choice: &AdapterChoice,
+    strict: bool,
+    progress: impl FnMut(&CheckProgress),
+) -> Result<CheckReport, Error> {
+    let options = GpuOptions { strict, ..GpuOptions::default() };
+    let gpu = Arc::new(Gpu::open(choice, &options).await?);
+    Ok(check::adapter(&gpu, progress).await?)
 }

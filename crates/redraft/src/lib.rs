@@ -42,6 +42,8 @@ pub use redraft_gguf::{
 pub use redraft_gpu::{
     AdapterChoice, AdapterFeatures, AdapterLimits, AdapterReport, GpuError, KernelTime, adapters,
 };
-pub use redraft_model::check::{CheckItem, CheckReport, Outcome};
-pub use redraft_model::{CaptureLayers, KvType, MemoryPlan, ModelError, Path, Phase, Progress};
+pub use redraft_model::check::{CheckItem, CheckProgress, CheckReport, Outcome};
+pub use redraft_model::{
+    CaptureLayers, KvType, MemoryPlan, ModelError, Path, Phase, Progress, TileReport, Tiles,
+};
 pub use redraft_text::{ChatTemplate, Message, RenderOptions, Special, TemplateError, Tokenizer};

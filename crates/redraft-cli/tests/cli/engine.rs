@@ -287,7 +287,34 @@ fn devices_lists_limits_and_checks() {
     let checked: Vec<_> = value.as_array().unwrap().iter().filter(|a| a["check"]["passed"] == true).collect();
     assert!(!checked.is_empty());
     assert!(checked[0]["limits"]["max_buffer"].as_u64().unwrap() > 0);
-    assert!(!checked[0]["check"]["items"].as_array().unwrap().is_empty());
+    for (tier, families) in [("check", &["broadcast", "shuffle"][..]), ("check_strict", &["plain", "slices"])]
+    {
+        let check = &checked[0][tier];
+        assert_eq!(check["passed"], true, "{tier}: {check}");
+        if checked[0]["features"]["subgroups"] != Value::Null || tier == "check_strict" {
+            assert!(families.contains(&check["path"].as_str().unwrap()), "{tier}: {}", check["path"]);
+        }
+        assert_eq!(check["tiles"]["used"], serde_json::json!([1, 2, 4, 8]), "{tier}");
+        assert_eq!(check["tiles"]["differing"], serde_json::json!([]), "{tier}");
+        let names: Vec<_> =
+            check["items"].as_array().unwrap().iter().map(|i| i["kernel"].as_str().unwrap()).collect();
+        for rows in ["m16", "m32", "m33"] {
+            assert!(names.iter().any(|name| name.ends_with(rows)), "{tier}: {rows} is not in {names:?}");
+        }
+    }
+    // One adapter by its number, one by its name, and one that is not there.
+    let index = checked[0]["index"].to_string();
+    let name = checked[0]["name"].as_str().unwrap();
+    for wanted in [index.as_str(), name, "auto"] {
+        let output =
+            redraft(scene.home.path(), &["devices", "--json", "--adapter", wanted]).output().unwrap();
+        expect(&output, 0, &[]);
+        let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(value[0]["name"], checked[0]["name"], "{wanted}");
+        assert!(value.as_array().unwrap().len() == 1 || wanted == name, "{wanted}: {value}");
+    }
+    let absent = ["devices", "--check", "--adapter", "no such adapter"];
+    expect(&redraft(scene.home.path(), &absent).output().unwrap(), 1, &["no such adapter", name]);
     let output = redraft(scene.home.path(), &["devices"]).output().unwrap();
     expect(&output, 0, &[]);
     for word in ["0: ", "backend", "features", "limits", "usable"] {

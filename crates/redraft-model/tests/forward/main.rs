@@ -4,3 +4,4 @@ mod dispatches;
 mod reference;
 mod row_exact;
 mod support;
+mod tiles;
