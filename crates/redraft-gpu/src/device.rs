@@ -17,6 +17,9 @@ pub struct GpuOptions {
     pub checked: bool,
     /// Time every dispatch, where the adapter has timestamps; not in browsers.
     pub profile: bool,
+    /// Bind no more than this many bytes of storage at once, though the adapter may offer more; for tests of what must
+    /// be split.
+    pub max_binding: Option<u64>,
     /// What [`Gpu::pipeline_cache`] gave in an earlier run.
     pub pipeline_cache: Option<Vec<u8>>,
 }
@@ -55,7 +58,10 @@ impl Gpu {
         let (adapter, report) = choose(choice, options.strict).await?;
         let wanted =
             wgpu::Features::SUBGROUP | wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::PIPELINE_CACHE;
-        let limits = adapter.limits();
+        let mut limits = adapter.limits();
+        if let Some(most) = options.max_binding {
+            limits.max_storage_buffer_binding_size = limits.max_storage_buffer_binding_size.min(most);
+        }
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("redraft"),
             required_features: adapter.features() & wanted,

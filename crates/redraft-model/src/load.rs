@@ -388,16 +388,14 @@ impl<S: ReadAt, P: FnMut(Progress)> Build<'_, S, P> {
         let widen = gate.kind != up.kind;
         let label = format!("blk.{layer}.gate_up");
         let matrix = self.loader.matrix(&label, &[&gate, &up], &order, widen).await?;
-        if matrix.parts.len() != 1 {
-            return Err(ModelError::Shape {
-                what: "feed_forward_length",
-                found: u64::from(self.config.ffn),
-                expected: "small enough for the gate and up projections of a layer to fit a storage binding",
-            });
-        }
-        let params = GateUpParams { rows: self.config.ffn, blocks: matrix.blocks, pad0: 0, pad1: 0 };
+        let ffn = self.config.ffn;
+        // Two packed rows make one column of the result.
+        let params = |part: &Part| {
+            let first = part.first / 2;
+            GateUpParams { rows: (part.rows / 2).min(ffn - first), blocks: matrix.blocks, first, stride: ffn }
+        };
         let b = self.buffers;
-        self.product("gate_up", &matrix, &b.x, |_| params, &[b.act.whole()]).await
+        self.product("gate_up", &matrix, &b.x, params, &[b.act.whole()]).await
     }
 
     /// A product that is added to the residual stream.

@@ -27,6 +27,8 @@ pub struct EngineOptions {
     pub strict: bool,
     /// Compile kernels with bounds checks; for tests.
     pub checked: bool,
+    /// Bind no more than this many bytes of storage at once; for tests of models that must be split.
+    pub max_binding: Option<u64>,
     /// Kernel family; by default what suits the adapter.
     pub path: Option<Path>,
     /// Time every dispatch, for [`Engine::profile_report`]. Slows everything down.
@@ -116,6 +118,7 @@ impl Engine {
         let gpu_options = GpuOptions {
             strict: options.strict,
             checked: options.checked,
+            max_binding: options.max_binding,
             profile: options.profile,
             pipeline_cache: options.pipeline_cache,
         };

@@ -3,5 +3,6 @@
 mod dispatches;
 mod reference;
 mod row_exact;
+mod split;
 mod support;
 mod tiles;

@@ -9,11 +9,16 @@ use std::sync::Arc;
 
 /// A device of the tier that `path` belongs to: families without subgroups run on a strict device.
 pub(crate) fn device(test: &str, path: Path) -> Arc<Gpu> {
-    let strict = matches!(path, Path::Plain | Path::Slices);
+    let strict = strict(path);
     let options = GpuOptions { strict, ..GpuOptions::default() };
     let gpu = pollster::block_on(Gpu::open(&AdapterChoice::Auto, &options)).expect("an adapter");
     ran_on_gpu(&format!("{test}.{}", path.name()), &gpu.report().name, strict);
     Arc::new(gpu)
+}
+
+/// Whether a family does without subgroups.
+pub(crate) fn strict(path: Path) -> bool {
+    matches!(path, Path::Plain | Path::Slices)
 }
 
 pub(crate) fn load(gpu: &Arc<Gpu>, file: &Vec<u8>, path: Path, kv: KvType, captures: &[u32]) -> Model {
