@@ -47,6 +47,8 @@ pub struct Gpu {
     fault: Arc<Mutex<Option<GpuError>>>,
     /// Nanoseconds of [`Gpu::last_recording`].
     pub(crate) recording: AtomicU64,
+    /// Bytes of [`Gpu::storage_made`].
+    storage: AtomicU64,
 }
 
 impl Gpu {
@@ -92,6 +94,7 @@ impl Gpu {
             limits,
             fault,
             recording: AtomicU64::new(0),
+            storage: AtomicU64::new(0),
         })
     }
 
@@ -117,6 +120,12 @@ impl Gpu {
         Duration::from_nanos(self.recording.load(Ordering::Relaxed))
     }
 
+    /// Bytes of all storage buffers made so far, those dropped since included: what a memory plan is compared with.
+    #[must_use]
+    pub fn storage_made(&self) -> u64 {
+        self.storage.load(Ordering::Relaxed)
+    }
+
     /// Largest storage binding, in bytes.
     #[must_use]
     pub fn max_binding(&self) -> u64 {
@@ -139,6 +148,9 @@ impl Gpu {
             BufferUse::Uniform => wgpu::BufferUsages::UNIFORM,
         };
         let inner = self.allocate(label, bytes, usage | wgpu::BufferUsages::COPY_DST).await?;
+        if purpose == BufferUse::Storage {
+            self.storage.fetch_add(inner.size(), Ordering::Relaxed);
+        }
         Ok(Buffer { inner, label: label.into() })
     }
 

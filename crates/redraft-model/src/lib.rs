@@ -27,5 +27,5 @@ pub use error::ModelError;
 pub use forward::{CaptureLayers, Model};
 pub use kernels::{Path, TileReport, Tiles};
 pub use load::{LoadOptions, Phase, Progress};
-pub use memory::{KvType, MemoryPlan};
+pub use memory::{KvType, MemoryPlan, Planned};
 pub use sampler::Sampler;

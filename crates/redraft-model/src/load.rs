@@ -4,7 +4,7 @@ use crate::forward::{Attention, Buffers, CaptureLayers, Layer, MAX_ROWS, Model, 
 use crate::kernels::{PANEL_GROUP, ProductPipelines, TILES};
 use crate::matrix::{Loader, Matrix, Part, RowSource};
 use crate::warm_up::{kv_flag, warm_up};
-use crate::{KvType, MemoryPlan, ModelError, Path, TileReport, Tiles, rope};
+use crate::{KvType, MemoryPlan, ModelError, Path, Planned, TileReport, Tiles, rope};
 use redraft_gguf::{Gguf, ModelConfig, PANEL, ReadAt, TensorInfo};
 use redraft_gpu::{Buffer, BufferUse, Dispatch, Gpu, Slice};
 use redraft_shaders::params::{
@@ -80,12 +80,13 @@ impl Model {
                 expected: format!("1 to {}, the model's own", config.context),
             });
         }
-        let plan = MemoryPlan::of(&config, gguf, context, options.kv)?;
+        let path = options.path.unwrap_or_else(|| Path::of(gpu.capabilities()));
+        let capture_layers = options.captures.resolve(config.layers)?;
+        let captures = u32::try_from(capture_layers.len()).unwrap_or(u32::MAX);
+        let plan = MemoryPlan::of(&config, gguf, &Planned { context, kv: options.kv, path, captures })?;
         if let Some(limit) = options.memory_limit.filter(|limit| plan.total() > *limit) {
             return Err(ModelError::Memory { needed: plan.total(), limit, plan: plan.to_string() });
         }
-        let path = options.path.unwrap_or_else(|| Path::of(gpu.capabilities()));
-        let capture_layers = options.captures.resolve(config.layers)?;
         let total = gguf.tensors.iter().map(|tensor| tensor.size).sum();
         let kernels = warm_up(&gpu, gguf, &config, path, options.kv, &mut progress).await?;
         let loader = Loader { gpu: &gpu, source, progress, done: 0, total, unflushed: 0 };

@@ -44,6 +44,6 @@ pub use redraft_gpu::{
 };
 pub use redraft_model::check::{CheckItem, CheckProgress, CheckReport, Outcome};
 pub use redraft_model::{
-    CaptureLayers, KvType, MemoryPlan, ModelError, Path, Phase, Progress, TileReport, Tiles,
+    CaptureLayers, KvType, MemoryPlan, ModelError, Path, Phase, Planned, Progress, TileReport, Tiles,
 };
 pub use redraft_text::{ChatTemplate, Message, RenderOptions, Special, TemplateError, Tokenizer};
