@@ -1,5 +1,7 @@
 //! The command line. Flag groups that several commands share are here; a command's own flags are in its module.
 
+use std::path::PathBuf;
+
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use redraft::{AdapterChoice, EngineOptions, KvType, MAX_VOCAB, SamplingParams, TokenId};
 
@@ -46,6 +48,9 @@ pub(crate) struct EngineArgs {
     /// Name (smollm2-135m), path of a GGUF file, or hf:owner/repo[@revision]/file.gguf
     #[arg(short, long, default_value = registry::DEFAULT)]
     pub(crate) model: ModelRef,
+    /// A tokenizer.json to use in place of the tokenizer in the model file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tokenizer: Option<PathBuf>,
     /// Adapter: auto, a number of `redraft devices`, or part of a name
     #[arg(long, default_value = "auto", value_name = "ADAPTER", value_parser = parse_adapter)]
     pub(crate) adapter: AdapterChoice,

@@ -1,7 +1,8 @@
 //! From flags to a loaded engine, with bars for the weights and the kernels.
 
 use std::fs;
-use std::path::PathBuf;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
@@ -47,12 +48,14 @@ impl From<&AdapterReport> for AdapterName {
 
 /// Finds the model and loads it.
 pub(crate) fn load(args: &EngineArgs, profile: bool) -> Result<Loaded, CliError> {
+    let tokenizer = args.tokenizer.as_deref().map(read_tokenizer).transpose()?;
     let path = model::resolve(&args.model)?;
     let started = Instant::now();
     let source = FileSource::open(&path)?;
     let cache = pipeline_cache_file(args);
     let mut options = args.options(profile);
     options.pipeline_cache = cache.as_ref().and_then(|file| fs::read(file).ok());
+    options.tokenizer = tokenizer;
     let warm = options.pipeline_cache.is_some();
     let mut bars = Bars::default();
     let engine = block_on(Engine::load(&source, options, |progress| bars.update(&progress)));
@@ -76,6 +79,21 @@ pub(crate) fn load(args: &EngineArgs, profile: bool) -> Result<Loaded, CliError>
     Ok(Loaded { engine, seconds, warm_up })
 }
 
+/// Largest tokenizer.json in bytes: ten times those of today's largest vocabularies.
+const TOKENIZER_LIMIT: u64 = 256 << 20;
+
+fn read_tokenizer(file: &Path) -> Result<Vec<u8>, CliError> {
+    let failed = |source| CliError::File { action: "read", path: file.display().to_string(), source };
+    let mut bytes = Vec::new();
+    fs::File::open(file)
+        .and_then(|opened| opened.take(TOKENIZER_LIMIT + 1).read_to_end(&mut bytes))
+        .map_err(failed)?;
+    if bytes.len() as u64 > TOKENIZER_LIMIT {
+        return Err(failed(io::Error::other("it is too large for a tokenizer.json")));
+    }
+    Ok(bytes)
+}
+
 /// Where compiled kernels are kept between runs: one file for each choice of adapter.
 fn pipeline_cache_file(args: &EngineArgs) -> Option<PathBuf> {
     let choice: String = format!("{:?}", args.adapter).chars().filter(char::is_ascii_alphanumeric).collect();
@@ -84,7 +102,7 @@ fn pipeline_cache_file(args: &EngineArgs) -> Option<PathBuf> {
 }
 
 /// Writes a file so that a reader sees the old or the new content, never half.
-fn store(file: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
+fn store(file: &Path, bytes: &[u8]) -> io::Result<()> {
     if let Some(folder) = file.parent() {
         fs::create_dir_all(folder)?;
     }

@@ -29,6 +29,8 @@ pub struct EngineOptions {
     pub checked: bool,
     /// Bind no more than this many bytes of storage at once; for tests of models that must be split.
     pub max_binding: Option<u64>,
+    /// Contents of a `tokenizer.json`, used in place of the tokenizer in the model file.
+    pub tokenizer: Option<Vec<u8>>,
     /// Kernel family; by default what suits the adapter.
     pub path: Option<Path>,
     /// Time every dispatch, for [`Engine::profile_report`]. Slows everything down.
@@ -110,11 +112,17 @@ impl Engine {
         // The cheap checks come first: a file that cannot work is refused before a device is opened.
         let gguf = Gguf::read(source).await?;
         let config = ModelConfig::from_gguf(&gguf)?;
-        let tokenizer = Tokenizer::from_gguf(&gguf.metadata)?;
+        let tokenizer = match &options.tokenizer {
+            Some(json) => Tokenizer::from_json(json)?,
+            None => Tokenizer::from_gguf(&gguf.metadata)?,
+        };
         if tokenizer.len() > config.vocab as usize {
             return Err(Error::Vocabulary { tokenizer: tokenizer.len(), model: config.vocab });
         }
-        let template = ChatTemplate::from_gguf(&gguf.metadata)?;
+        let template = match options.tokenizer {
+            Some(_) => template_for(&gguf, &tokenizer)?,
+            None => ChatTemplate::from_gguf(&gguf.metadata)?,
+        };
         let gpu_options = GpuOptions {
             strict: options.strict,
             checked: options.checked,
@@ -361,6 +369,16 @@ impl Engine {
     pub fn profile_report(&self) -> Option<Vec<KernelTime>> {
         self.model.gpu().profile()
     }
+}
+
+/// The model's template with the special tokens of a tokenizer that is not the model file's.
+fn template_for(gguf: &Gguf, tokenizer: &Tokenizer) -> Result<Option<ChatTemplate>, Error> {
+    let Some(source) = gguf.metadata.str("tokenizer.chat_template")? else {
+        return Ok(None);
+    };
+    let text = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id)).unwrap_or_default();
+    let (bos, eos) = (text(tokenizer.bos()), text(tokenizer.eos_ids().first().copied()));
+    Ok(Some(ChatTemplate::new(source, bos, eos)?))
 }
 
 /// Runs every product kernel and a small built-in model on an adapter and compares: tile variants with each other bit

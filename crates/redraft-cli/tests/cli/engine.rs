@@ -192,6 +192,19 @@ fn a_banned_token_never_comes() {
 }
 
 #[test]
+fn a_tokenizer_can_come_as_json() {
+    let Some(scene) = Scene::new("a_tokenizer_can_come_as_json") else { return };
+    let file = scene.path("tokenizer.json");
+    fs::write(&file, TinyModel::default().tokenizer_json()).unwrap();
+    let common = ["generate", "Hi there", "-n", "4", "--ignore-eos", "--json"];
+    let (own, given) = (scene.json(&common), scene.json(&[&common[..], &["--tokenizer", &file]].concat()));
+    assert_eq!((&own["prompt_ids"], &own["text"]), (&given["prompt_ids"], &given["text"]));
+    fs::write(&file, "{}").unwrap();
+    expect(&scene.run(&["generate", "x", "--tokenizer", &file]), 1, &["tokenizer"]);
+    expect(&scene.run(&["generate", "x", "--tokenizer", "absent.json"]), 1, &["cannot read absent.json"]);
+}
+
+#[test]
 fn requests_that_the_model_cannot_serve_are_errors() {
     let Some(scene) = Scene::new("requests_that_the_model_cannot_serve_are_errors") else { return };
     let long = "word ".repeat(3000);
