@@ -8,14 +8,14 @@ import package::lib::step::step;
 // invocation holds both products. Geometry as in lib/product.wgsl.
 // Lineage: one product over [G; U] and a second kernel for silu (a dispatch more a layer); this.
 struct GateUpParams {
-    rows: u32,   // columns of y: n
+    rows: u32,   // rows of G, and of U, in this matrix: n
     blocks: u32, // k / 32
-    pad0: u32,
-    pad1: u32,
+    first: u32,  // column of y that row 0 writes
+    stride: u32, // columns of y
 }
 
 @group(0) @binding(0) var<uniform> params: GateUpParams;
-@group(0) @binding(4) var<storage, read_write> y: array<f32>; // [batch][rows]
+@group(0) @binding(4) var<storage, read_write> y: array<f32>; // [batch][stride]
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
@@ -30,7 +30,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 for (var m = 0u; m < TILE; m++) {
                     let gate = tile_value(sums[p], m);
                     let up = tile_value(sums[p + 1u], m);
-                    y[(first_row + m) * params.rows + n] = gate / (1.0 + exp(-gate)) * up;
+                    y[(first_row + m) * params.stride + params.first + n] = gate / (1.0 + exp(-gate)) * up;
                 }
             }
         }

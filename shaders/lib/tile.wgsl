@@ -41,10 +41,7 @@
     return Acc(a.lo + b.lo, a.hi + b.hi);
 }
 
-// Full tiles of eight come first; what is left over, if it is four rows or fewer, is one smaller tile.
-@if(m8) fn tile_first_row(index: u32, rows: u32) -> u32 {
-    return index * 8u;
-}
-@if(!m8) fn tile_first_row(index: u32, rows: u32) -> u32 {
-    return rows / 8u * 8u;
+// Batches of more than four rows are whole tiles of eight, the last one padded; smaller ones are one tile.
+fn tile_first_row(index: u32, rows: u32) -> u32 {
+    return index * TILE;
 }

@@ -1,9 +1,12 @@
 //! The command line. Flag groups that several commands share are here; a command's own flags are in its module.
 
+use std::path::PathBuf;
+
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use redraft::{AdapterChoice, EngineOptions, KvType, SamplingParams, TokenId};
+use redraft::{AdapterChoice, EngineOptions, KvType, MAX_VOCAB, SamplingParams, TokenId};
 
 use crate::commands::{bench, chat, devices, generate, inspect, pull};
+use crate::error::CliError;
 use crate::model::{ModelRef, registry};
 
 const EXIT_STATUS: &str = "Exit status: 0 success, 1 failure, 2 wrong usage, 130 interrupted by Ctrl-C.\n\
@@ -45,6 +48,9 @@ pub(crate) struct EngineArgs {
     /// Name (smollm2-135m), path of a GGUF file, or hf:owner/repo[@revision]/file.gguf
     #[arg(short, long, default_value = registry::DEFAULT)]
     pub(crate) model: ModelRef,
+    /// A tokenizer.json to use in place of the tokenizer in the model file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tokenizer: Option<PathBuf>,
     /// Adapter: auto, a number of `redraft devices`, or part of a name
     #[arg(long, default_value = "auto", value_name = "ADAPTER", value_parser = parse_adapter)]
     pub(crate) adapter: AdapterChoice,
@@ -91,7 +97,7 @@ impl EngineArgs {
     }
 }
 
-fn parse_adapter(text: &str) -> Result<AdapterChoice, String> {
+pub(crate) fn parse_adapter(text: &str) -> Result<AdapterChoice, String> {
     text.parse::<AdapterChoice>().map_err(|error| error.to_string())
 }
 
@@ -100,30 +106,30 @@ fn parse_adapter(text: &str) -> Result<AdapterChoice, String> {
 #[command(next_help_heading = "Sampling")]
 pub(crate) struct SamplingArgs {
     /// Temperature; 0 always takes the likeliest token [default: generate 0, chat 0.7]
-    #[arg(long, value_name = "T", value_parser = non_negative, allow_negative_numbers = true)]
+    #[arg(long, value_name = "T", value_parser = temperature, allow_negative_numbers = true)]
     pub(crate) temperature: Option<f32>,
     /// Keep the K likeliest tokens; 0 = off [default: 0]
     #[arg(long, value_name = "K")]
     pub(crate) top_k: Option<u32>,
     /// Keep the likeliest tokens that make up mass P; 1 = off [default: generate 1, chat 0.95]
-    #[arg(long, value_name = "P", value_parser = fraction, allow_negative_numbers = true)]
+    #[arg(long, value_name = "P", value_parser = top_p, allow_negative_numbers = true)]
     pub(crate) top_p: Option<f32>,
     /// Keep tokens at least P times as likely as the likeliest; 0 = off [default: generate 0, chat 0.05]
-    #[arg(long, value_name = "P", value_parser = fraction, allow_negative_numbers = true)]
+    #[arg(long, value_name = "P", value_parser = min_p, allow_negative_numbers = true)]
     pub(crate) min_p: Option<f32>,
     /// Divide the score of recent tokens; 1 = off [default: 1]
-    #[arg(long, value_name = "F", value_parser = positive, allow_negative_numbers = true)]
+    #[arg(long, value_name = "F", value_parser = repetition_penalty, allow_negative_numbers = true)]
     pub(crate) repetition_penalty: Option<f32>,
     /// Subtract from the score of tokens that occurred; 0 = off [default: 0]
-    #[arg(long, value_name = "F", value_parser = finite, allow_negative_numbers = true)]
+    #[arg(long, value_name = "F", value_parser = presence_penalty, allow_negative_numbers = true)]
     pub(crate) presence_penalty: Option<f32>,
     /// Subtract from the score for each occurrence; 0 = off [default: 0]
-    #[arg(long, value_name = "F", value_parser = finite, allow_negative_numbers = true)]
+    #[arg(long, value_name = "F", value_parser = frequency_penalty, allow_negative_numbers = true)]
     pub(crate) frequency_penalty: Option<f32>,
     /// How many recent tokens of prompt and answer the penalties look at [default: 64]
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, value_name = "TOKENS", value_parser = penalty_window)]
     pub(crate) penalty_window: Option<u32>,
-    /// Add VALUE to the score of token ID; may be repeated
+    /// Add VALUE to the score of token ID, -inf to ban it; may be repeated
     #[arg(long, value_name = "ID=VALUE", value_parser = logit_bias)]
     pub(crate) logit_bias: Vec<(u32, f32)>,
     /// Seed of the sampler [default: generate 0, chat a new one each time]
@@ -160,6 +166,14 @@ impl SamplingArgs {
         params.logit_bias = self.logit_bias.iter().map(|&(id, value)| (TokenId(id), value)).collect();
         params
     }
+
+    /// What the flags get wrong together; each by itself was checked when it was parsed.
+    pub(crate) fn check(&self) -> Result<(), CliError> {
+        match self.params(SamplingParams::default()).validate(MAX_VOCAB) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(CliError::Usage(format!("--logit-bias: {error}"))),
+        }
+    }
 }
 
 /// A comma-separated list of token ids.
@@ -179,26 +193,60 @@ impl std::str::FromStr for Ids {
 }
 
 /// A finite number.
-pub(crate) fn finite(text: &str) -> Result<f32, String> {
+fn finite(text: &str) -> Result<f32, String> {
     let value: f32 = text.parse().map_err(|_| "expected a number".to_owned())?;
     if value.is_finite() { Ok(value) } else { Err("expected a finite number".into()) }
 }
 
-/// A finite number of at least 0.
-pub(crate) fn non_negative(text: &str) -> Result<f32, String> {
-    finite(text).and_then(|v| if v >= 0.0 { Ok(v) } else { Err("expected a number of at least 0".into()) })
+/// A finite number that the library's own check of the parameters accepts where `set` puts it.
+fn checked(text: &str, set: impl FnOnce(&mut SamplingParams, f32)) -> Result<f32, String> {
+    let value = finite(text)?;
+    valid(|params| set(params, value))?;
+    Ok(value)
 }
 
-/// A finite number above 0.
-pub(crate) fn positive(text: &str) -> Result<f32, String> {
-    finite(text).and_then(|v| if v > 0.0 { Ok(v) } else { Err("expected a number above 0".into()) })
+/// Whether the library accepts the default with a change, for the largest vocabulary while there is no model yet.
+fn valid(change: impl FnOnce(&mut SamplingParams)) -> Result<(), String> {
+    let mut params = SamplingParams::default();
+    change(&mut params);
+    params.validate(MAX_VOCAB).map_err(|error| error.to_string())
 }
 
-/// A number from 0 to 1.
-pub(crate) fn fraction(text: &str) -> Result<f32, String> {
-    let inside =
-        |v| if (0.0..=1.0).contains(&v) { Ok(v) } else { Err("expected a number from 0 to 1".into()) };
-    finite(text).and_then(inside)
+/// A temperature.
+pub(crate) fn temperature(text: &str) -> Result<f32, String> {
+    checked(text, |params, value| params.temperature = value)
+}
+
+/// A mass for top-p.
+pub(crate) fn top_p(text: &str) -> Result<f32, String> {
+    checked(text, |params, value| params.top_p = value)
+}
+
+/// A relative probability for min-p.
+pub(crate) fn min_p(text: &str) -> Result<f32, String> {
+    checked(text, |params, value| params.min_p = value)
+}
+
+/// A repetition penalty.
+pub(crate) fn repetition_penalty(text: &str) -> Result<f32, String> {
+    checked(text, |params, value| params.repetition_penalty = value)
+}
+
+/// A presence penalty.
+pub(crate) fn presence_penalty(text: &str) -> Result<f32, String> {
+    checked(text, |params, value| params.presence_penalty = value)
+}
+
+/// A frequency penalty.
+pub(crate) fn frequency_penalty(text: &str) -> Result<f32, String> {
+    checked(text, |params, value| params.frequency_penalty = value)
+}
+
+/// The length of a penalty window.
+pub(crate) fn penalty_window(text: &str) -> Result<u32, String> {
+    let value = text.parse().map_err(|_| "expected a whole number".to_owned())?;
+    valid(|params| params.penalty_window = value)?;
+    Ok(value)
 }
 
 fn non_empty(text: &str) -> Result<String, String> {
@@ -208,7 +256,13 @@ fn non_empty(text: &str) -> Result<String, String> {
 fn logit_bias(text: &str) -> Result<(u32, f32), String> {
     let (id, value) = text.split_once('=').ok_or("expected ID=VALUE, as in 42=-1.5")?;
     let id = id.trim().parse().map_err(|_| format!("'{id}' is not a token id"))?;
-    Ok((id, finite(value.trim())?))
+    // The only number that is not finite and means something: the token never comes.
+    let value = match value.trim().parse::<f32>() {
+        Ok(ban) if ban == f32::NEG_INFINITY => ban,
+        _ => finite(value.trim())?,
+    };
+    valid(|params| params.logit_bias = vec![(TokenId(id), value)])?;
+    Ok((id, value))
 }
 
 fn speculate(text: &str) -> Result<(), String> {
@@ -244,12 +298,20 @@ mod tests {
         for bad in ["", "NaN", "inf", "1e999", "x"] {
             assert!(finite(bad).is_err(), "{bad:?} was accepted");
         }
-        assert!(fraction("1.01").is_err());
-        assert!(non_negative("-0.1").is_err());
-        assert!(positive("0").is_err());
+        assert!(top_p("1.01").is_err());
+        assert!(min_p("-0.1").is_err());
+        assert!(temperature("-0.1").is_err());
+        assert!(temperature("101").is_err());
+        assert!(repetition_penalty("0").is_err());
+        assert!(presence_penalty("-101").is_err());
+        assert!(frequency_penalty("101").is_err());
+        assert!(penalty_window("4097").is_err());
         assert!(logit_bias("5").is_err());
         assert!(logit_bias("x=1").is_err());
+        assert!(logit_bias("1=inf").is_err());
+        assert!(logit_bias("1=2e6").is_err());
         assert_eq!(logit_bias("5=-2"), Ok((5, -2.0)));
+        assert_eq!(logit_bias("5=-inf"), Ok((5, f32::NEG_INFINITY)));
         assert!(speculate("eagle").is_err());
     }
 }

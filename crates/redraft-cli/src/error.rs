@@ -52,6 +52,14 @@ pub(crate) enum CliError {
     /// Standard input or the terminal could not be read.
     #[error("cannot read the terminal or standard input: {0}")]
     Input(io::Error),
+    /// `devices --adapter` names none of the adapters.
+    #[error("there is no adapter {wanted}; found: {found}")]
+    NoAdapter {
+        /// What was asked for.
+        wanted: String,
+        /// Names of those there are.
+        found: String,
+    },
     /// An item of `devices --check` failed; the report has been printed already.
     #[error("the adapter check failed, see the report")]
     CheckFailed,

@@ -1,8 +1,9 @@
 //! From flags to a loaded engine, with bars for the weights and the kernels.
 
 use std::fs;
-use std::path::PathBuf;
-use std::time::Instant;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use pollster::block_on;
@@ -19,6 +20,17 @@ pub(crate) struct Loaded {
     pub(crate) engine: Engine,
     /// Seconds from opening the file to the last kernel, without download and verification.
     pub(crate) seconds: f64,
+    pub(crate) warm_up: WarmUp,
+}
+
+/// What compiling the kernels took.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct WarmUp {
+    /// Seconds, first runs included: some drivers compile then.
+    pub(crate) seconds: f64,
+    /// Whether kernels of an earlier run were there: "warm" or "cold"; "none" where the backend keeps none. The driver
+    /// may have a cache of its own that nobody can ask about.
+    pub(crate) cache: &'static str,
 }
 
 /// The adapter as JSON names it.
@@ -36,25 +48,50 @@ impl From<&AdapterReport> for AdapterName {
 
 /// Finds the model and loads it.
 pub(crate) fn load(args: &EngineArgs, profile: bool) -> Result<Loaded, CliError> {
+    let tokenizer = args.tokenizer.as_deref().map(read_tokenizer).transpose()?;
     let path = model::resolve(&args.model)?;
     let started = Instant::now();
     let source = FileSource::open(&path)?;
     let cache = pipeline_cache_file(args);
     let mut options = args.options(profile);
     options.pipeline_cache = cache.as_ref().and_then(|file| fs::read(file).ok());
+    options.tokenizer = tokenizer;
+    let warm = options.pipeline_cache.is_some();
     let mut bars = Bars::default();
     let engine = block_on(Engine::load(&source, options, |progress| bars.update(&progress)));
     bars.clear();
     let engine = engine?;
     let seconds = started.elapsed().as_secs_f64();
-    if let (Some(file), Some(bytes)) = (cache, engine.pipeline_cache()) {
+    let compiled = engine.pipeline_cache();
+    let state = match (&compiled, warm) {
+        (None, _) => "none",
+        (Some(_), false) => "cold",
+        (Some(_), true) => "warm",
+    };
+    let warm_up = WarmUp { seconds: bars.kernels().as_secs_f64(), cache: state };
+    if let (Some(file), Some(bytes)) = (cache, compiled) {
         // Only speed is lost if this fails.
         if let Err(error) = store(&file, &bytes) {
             log::warn!("cannot keep compiled kernels in {}: {error}", file.display());
         }
     }
     log::info!("loaded {} on {} in {seconds:.1} s", path.display(), engine.adapter().name);
-    Ok(Loaded { engine, seconds })
+    Ok(Loaded { engine, seconds, warm_up })
+}
+
+/// Largest tokenizer.json in bytes: ten times those of today's largest vocabularies.
+const TOKENIZER_LIMIT: u64 = 256 << 20;
+
+fn read_tokenizer(file: &Path) -> Result<Vec<u8>, CliError> {
+    let failed = |source| CliError::File { action: "read", path: file.display().to_string(), source };
+    let mut bytes = Vec::new();
+    fs::File::open(file)
+        .and_then(|opened| opened.take(TOKENIZER_LIMIT + 1).read_to_end(&mut bytes))
+        .map_err(failed)?;
+    if bytes.len() as u64 > TOKENIZER_LIMIT {
+        return Err(failed(io::Error::other("it is too large for a tokenizer.json")));
+    }
+    Ok(bytes)
 }
 
 /// Where compiled kernels are kept between runs: one file for each choice of adapter.
@@ -65,7 +102,7 @@ fn pipeline_cache_file(args: &EngineArgs) -> Option<PathBuf> {
 }
 
 /// Writes a file so that a reader sees the old or the new content, never half.
-fn store(file: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
+fn store(file: &Path, bytes: &[u8]) -> io::Result<()> {
     if let Some(folder) = file.parent() {
         fs::create_dir_all(folder)?;
     }
@@ -78,10 +115,18 @@ fn store(file: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
 #[derive(Default)]
 struct Bars {
     current: Option<(Phase, ProgressBar)>,
+    /// When the last report came.
+    last: Option<Instant>,
+    /// What the reports of kernels were waited for.
+    kernels: Duration,
 }
 
 impl Bars {
     fn update(&mut self, progress: &Progress) {
+        let now = Instant::now();
+        if let Some(last) = self.last.replace(now).filter(|_| progress.phase == Phase::Kernels) {
+            self.kernels += now - last;
+        }
         if self.current.as_ref().is_none_or(|(phase, _)| *phase != progress.phase) {
             self.clear();
             let bar = match progress.phase {
@@ -94,6 +139,11 @@ impl Bars {
             bar.set_length(progress.total);
             bar.set_position(progress.done);
         }
+    }
+
+    /// Time spent on kernels; what came after the last report were those of the sampler.
+    fn kernels(&self) -> Duration {
+        self.kernels + self.last.map_or(Duration::ZERO, |last| last.elapsed())
     }
 
     fn clear(&mut self) {

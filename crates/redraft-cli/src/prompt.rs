@@ -96,6 +96,9 @@ fn parse_messages(text: &str) -> Result<Vec<Message>, String> {
     if let Some(at) = messages.iter().position(|m| m.role.is_empty()) {
         return Err(format!("message {at} has an empty role"));
     }
+    if messages.last().is_some_and(|last| last.role == "user" && last.content.trim().is_empty()) {
+        return Err("its last message is empty: there is nothing to answer".into());
+    }
     Ok(messages)
 }
 
@@ -127,6 +130,7 @@ mod tests {
             "[{\"role\":\"user\",\"content\":null}]",
             "[{\"role\":\"user\",\"content\":[1]}]",
             "[{\"role\":\"\",\"content\":\"x\"}]",
+            "[{\"role\":\"user\",\"content\":\" \\n\"}]",
             "[{\"role\":\"user\",\"content\":\"x\"}",
             "[{\"role\":\"user\",\"content\":\"\\ud800\"}]",
             &deep,

@@ -15,6 +15,22 @@ pub enum AdapterChoice {
     Name(String),
 }
 
+impl AdapterChoice {
+    /// Whether it means the adapter at `index` of the list; [`AdapterChoice::Auto`] means every usable one, of which the
+    /// first is taken.
+    #[must_use]
+    pub fn matches(&self, index: usize, report: &AdapterReport) -> bool {
+        match self {
+            Self::Auto => report.unusable.is_none(),
+            Self::Index(wanted) => index == *wanted,
+            Self::Name(part) => {
+                let part = part.to_lowercase();
+                report.name.to_lowercase().contains(&part) || report.backend == part
+            }
+        }
+    }
+}
+
 impl FromStr for AdapterChoice {
     type Err = std::convert::Infallible;
 
@@ -198,17 +214,15 @@ pub(crate) async fn choose(
     strict: bool,
 ) -> Result<(wgpu::Adapter, AdapterReport), GpuError> {
     let list = enumerate(&instance(strict)).await;
+    if let (true, AdapterChoice::Index(index)) = (strict, choice) {
+        return conforming(*index, list).await;
+    }
     let reports: Vec<_> = list.iter().map(report).collect();
-    let wanted = |index: usize, report: &AdapterReport| match choice {
-        AdapterChoice::Auto => report.unusable.is_none(),
-        AdapterChoice::Index(wanted) => index == *wanted,
-        AdapterChoice::Name(part) => {
-            let part = part.to_lowercase();
-            report.name.to_lowercase().contains(&part) || report.backend == part
-        }
-    };
-    let found =
-        reports.iter().enumerate().find(|(index, report)| wanted(*index, report)).map(|(index, _)| index);
+    let found = reports
+        .iter()
+        .enumerate()
+        .find(|(index, report)| choice.matches(*index, report))
+        .map(|(index, _)| index);
     let mut pairs = list.into_iter().zip(reports.iter().cloned());
     let Some((adapter, report)) = found.and_then(|index| pairs.nth(index)) else {
         let found = reports.iter().map(|r| format!("{} ({})", r.name, r.backend)).collect::<Vec<_>>();
@@ -221,4 +235,32 @@ pub(crate) async fn choose(
         return Err(GpuError::Unusable { adapter: report.name.clone(), reason: reason.clone() });
     }
     Ok((adapter, report))
+}
+
+/// The adapter at `index` of the list that users see, among the conforming ones. Those may be fewer, so their places in
+/// the list differ.
+async fn conforming(
+    index: usize,
+    list: Vec<wgpu::Adapter>,
+) -> Result<(wgpu::Adapter, AdapterReport), GpuError> {
+    let all = adapters().await;
+    let Some(wanted) = all.get(index) else {
+        let found = all.iter().map(|r| format!("{} ({})", r.name, r.backend)).collect::<Vec<_>>();
+        return Err(GpuError::NoAdapter {
+            wanted: AdapterChoice::Index(index).to_string(),
+            found: if found.is_empty() { "none".to_owned() } else { found.join(", ") },
+        });
+    };
+    let same = |other: &AdapterReport| {
+        (&other.name, other.backend, &other.driver) == (&wanted.name, wanted.backend, &wanted.driver)
+    };
+    // Several cards of one kind keep their order.
+    let before = all.iter().take(index).filter(|other| same(other)).count();
+    let found = list.into_iter().map(|adapter| (report(&adapter), adapter)).filter(|(found, _)| same(found));
+    let unusable = |reason| GpuError::Unusable { adapter: wanted.name.clone(), reason };
+    match { found }.nth(before) {
+        Some((AdapterReport { unusable: Some(reason), .. }, _)) => Err(unusable(reason)),
+        Some((report, adapter)) => Ok((adapter, report)),
+        None => Err(unusable("its driver does not conform to WebGPU, which strict use asks for".to_owned())),
+    }
 }

@@ -4,7 +4,9 @@ use crate::adapter::{AdapterChoice, AdapterReport, choose};
 use crate::profile::Profile;
 use crate::{Buffer, BufferUse, GpuError, Slice, unchecked};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// How to open a device.
 #[derive(Debug, Clone, Default)]
@@ -15,6 +17,9 @@ pub struct GpuOptions {
     pub checked: bool,
     /// Time every dispatch, where the adapter has timestamps; not in browsers.
     pub profile: bool,
+    /// Bind no more than this many bytes of storage at once, though the adapter may offer more; for tests of what must
+    /// be split.
+    pub max_binding: Option<u64>,
     /// What [`Gpu::pipeline_cache`] gave in an earlier run.
     pub pipeline_cache: Option<Vec<u8>>,
 }
@@ -40,6 +45,10 @@ pub struct Gpu {
     report: AdapterReport,
     limits: wgpu::Limits,
     fault: Arc<Mutex<Option<GpuError>>>,
+    /// Nanoseconds of [`Gpu::last_recording`].
+    pub(crate) recording: AtomicU64,
+    /// Bytes of [`Gpu::storage_made`].
+    storage: AtomicU64,
 }
 
 impl Gpu {
@@ -51,7 +60,10 @@ impl Gpu {
         let (adapter, report) = choose(choice, options.strict).await?;
         let wanted =
             wgpu::Features::SUBGROUP | wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::PIPELINE_CACHE;
-        let limits = adapter.limits();
+        let mut limits = adapter.limits();
+        if let Some(most) = options.max_binding {
+            limits.max_storage_buffer_binding_size = limits.max_storage_buffer_binding_size.min(most);
+        }
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("redraft"),
             required_features: adapter.features() & wanted,
@@ -81,6 +93,8 @@ impl Gpu {
             report,
             limits,
             fault,
+            recording: AtomicU64::new(0),
+            storage: AtomicU64::new(0),
         })
     }
 
@@ -97,6 +111,19 @@ impl Gpu {
             cpu: self.report.device_type == "cpu",
             subgroup: self.report.features.subgroups.map(|(least, _)| least),
         }
+    }
+
+    /// How long the host took to record the last submission and to encode it for the driver. Handing it over is not
+    /// counted: software adapters compute in that call.
+    #[must_use]
+    pub fn last_recording(&self) -> Duration {
+        Duration::from_nanos(self.recording.load(Ordering::Relaxed))
+    }
+
+    /// Bytes of all storage buffers made so far, those dropped since included: what a memory plan is compared with.
+    #[must_use]
+    pub fn storage_made(&self) -> u64 {
+        self.storage.load(Ordering::Relaxed)
     }
 
     /// Largest storage binding, in bytes.
@@ -124,6 +151,9 @@ impl Gpu {
             }
         };
         let inner = self.allocate(label, bytes, usage | wgpu::BufferUsages::COPY_DST).await?;
+        if purpose == BufferUse::Storage {
+            self.storage.fetch_add(inner.size(), Ordering::Relaxed);
+        }
         Ok(Buffer { inner, label: label.into() })
     }
 

@@ -1,7 +1,9 @@
 //! Recording prebuilt dispatches and submitting them.
 
 use crate::{Gpu, GpuError, Pipeline, Readback, Slice};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
+use web_time::Instant;
 
 /// A kernel with its buffers bound: what a step is made of. Built at load time, recorded any number of times.
 #[derive(Debug)]
@@ -99,6 +101,7 @@ impl Gpu {
         copies: &[(Slice<'_>, &Readback)],
     ) -> Result<u32, E> {
         self.healthy()?;
+        let started = Instant::now();
         let mut encoder =
             self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some("step") });
         let mode = if self.profile.is_some() {
@@ -118,7 +121,10 @@ impl Gpu {
         if let Some(profile) = &self.profile {
             profile.lock().unwrap_or_else(PoisonError::into_inner).resolve(&mut encoder);
         }
-        self.queue.submit([encoder.finish()]);
+        let commands = encoder.finish();
+        let nanos = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.recording.store(nanos, Ordering::Relaxed);
+        self.queue.submit([commands]);
         if let Some(profile) = &self.profile {
             profile.lock().unwrap_or_else(PoisonError::into_inner).collect(&self.device)?;
         }

@@ -1,7 +1,7 @@
 //! The forward pass: buffers, prebuilt dispatches, and the order they run in.
 
 use crate::batch::batch;
-use crate::kernels::{TILES, tiles};
+use crate::kernels::{TILES, TileReport, Tiles};
 use crate::matrix::Matrix;
 use crate::{Batch, KvType, LogitRows, MemoryPlan, ModelError, Path};
 use redraft_gguf::ModelConfig;
@@ -49,12 +49,11 @@ pub(crate) struct Product {
 }
 
 impl Product {
-    pub(crate) fn run(&self, pass: &mut Pass<'_>, rows: u32) -> Result<(), GpuError> {
+    pub(crate) fn run(&self, pass: &mut Pass<'_>, tiles: Tiles, rows: u32) -> Result<(), GpuError> {
+        let (tile, count) = tiles.cover(rows);
         for part in &self.parts {
-            for (tile, count) in tiles(rows) {
-                if let Some((dispatch, groups)) = part.get(tile) {
-                    pass.run(dispatch, [*groups, count, 1])?;
-                }
+            if let Some((dispatch, groups)) = part.get(tile) {
+                pass.run(dispatch, [*groups, count, 1])?;
             }
         }
         Ok(())
@@ -89,12 +88,13 @@ impl Layer {
         &self,
         pass: &mut Pass<'_>,
         config: &ModelConfig,
+        tiles: Tiles,
         rows: u32,
         last: u32,
     ) -> Result<(), GpuError> {
         // x = norm(h); q, k, v = W x; rotate q and k; k and v go to the cache
         pass.run(&self.attention_norm, [rows, 1, 1])?;
-        self.record_behind_norm(pass, config, rows, last)
+        self.record_behind_norm(pass, config, tiles, rows, last)
     }
 
     /// The layer without its first norm.
@@ -102,11 +102,12 @@ impl Layer {
         &self,
         pass: &mut Pass<'_>,
         config: &ModelConfig,
+        tiles: Tiles,
         rows: u32,
         last: u32,
     ) -> Result<(), GpuError> {
         for product in &self.qkv_rope {
-            product.run(pass, rows)?;
+            product.run(pass, tiles, rows)?;
         }
         // mixed = softmax(q k / sqrt(d)) v
         match &self.attention {
@@ -117,11 +118,11 @@ impl Layer {
             Attention::Windows(attention) => pass.run(attention, [config.heads, rows, 1])?,
         }
         // h += W mixed
-        self.output.run(pass, rows)?;
+        self.output.run(pass, tiles, rows)?;
         // x = norm(h); act = silu(G x) * (U x); h += D act
         pass.run(&self.ffn_norm, [rows, 1, 1])?;
-        self.gate_up.run(pass, rows)?;
-        self.down.run(pass, rows)
+        self.gate_up.run(pass, tiles, rows)?;
+        self.down.run(pass, tiles, rows)
     }
 }
 
@@ -177,6 +178,7 @@ pub struct Model {
     pub(crate) kv: KvType,
     pub(crate) context: u32,
     pub(crate) plan: MemoryPlan,
+    pub(crate) tiles: TileReport,
     pub(crate) capture_layers: Vec<u32>,
     pub(crate) buffers: Buffers,
     pub(crate) token_table: Matrix,
@@ -217,6 +219,12 @@ impl Model {
     #[must_use]
     pub fn path(&self) -> Path {
         self.path
+    }
+
+    /// The tiles in use, and whether they were compared on this adapter.
+    #[must_use]
+    pub fn tiles(&self) -> TileReport {
+        self.tiles
     }
 
     /// Type of the KV cache.
@@ -336,7 +344,7 @@ impl Model {
     /// The forward pass, in the order of the paper (Llama, arXiv 2302.13971).
     pub(crate) fn record(&self, pass: &mut Pass<'_>, shape: &Shape) -> Result<(), ModelError> {
         let Shape { rows, last, logits, captures } = *shape;
-        let config = &self.config;
+        let (config, tiles) = (&self.config, self.tiles.used);
         let capture = |pass: &mut Pass<'_>, dispatch: &Option<Dispatch>| match dispatch {
             Some(dispatch) if captures => pass.run(dispatch, [config.hidden.div_ceil(64), rows, 1]),
             _ => Ok(()),
@@ -347,13 +355,13 @@ impl Model {
         }
         for layer in &self.layers {
             capture(pass, &layer.capture)?;
-            layer.record(pass, config, rows, last)?;
+            layer.record(pass, config, tiles, rows, last)?;
         }
         capture(pass, &self.last_capture)?;
         // logits = W norm(h), for the last rows only
         if logits > 0 {
             pass.run(&self.output_norm, [logits, 1, 1])?;
-            self.head.run(pass, logits)?;
+            self.head.run(pass, tiles, logits)?;
         }
         Ok(())
     }

@@ -74,18 +74,106 @@ pub(crate) const TILES: [(u32, &str, u32); 4] = [(1, "m1", 2), (2, "m2", 4), (4,
 /// Panels of a matrix are padded to this many, the most that an invocation owns.
 pub(crate) const PANEL_GROUP: usize = 4;
 
-/// Which tiles cover `rows` rows: index into [`TILES`] and number of tiles, as `tile_first_row` in
-/// `shaders/lib/tile.wgsl` places them.
-pub(crate) fn tiles(rows: u32) -> impl Iterator<Item = (usize, u32)> {
-    let rest = rows % 8;
-    let full = rows / 8 + u32::from(rest > 4);
-    let last = match rest {
-        1 => Some(0),
-        2 => Some(1),
-        3 | 4 => Some(2),
-        _ => None,
-    };
-    (full > 0).then_some((3, full)).into_iter().chain(last.map(|tile| (tile, 1)))
+/// A set of tiles: those whose results agree bit for bit on the adapter at hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tiles(u8);
+
+impl Default for Tiles {
+    fn default() -> Self {
+        Self::ALL
+    }
+}
+
+impl Tiles {
+    /// Every tile there is.
+    pub const ALL: Self = Self(0b1111);
+
+    /// The tiles of these numbers of batch rows; those that do not exist are ignored. `None` if no tile is left.
+    #[must_use]
+    pub fn of(sizes: &[u32]) -> Option<Self> {
+        let bits = (0..TILES.len()).filter(|i| sizes.contains(&TILES[*i].0)).fold(0, |bits, i| bits | 1 << i);
+        (bits != 0).then_some(Self(bits))
+    }
+
+    pub(crate) fn only(index: usize) -> Self {
+        Self(1 << index.min(TILES.len() - 1))
+    }
+
+    fn has(self, index: usize) -> bool {
+        self.0 >> index & 1 == 1
+    }
+
+    /// Batch rows of the tiles, ascending.
+    pub fn sizes(self) -> impl Iterator<Item = u32> {
+        TILES.into_iter().enumerate().filter(move |(index, _)| self.has(*index)).map(|(_, (size, ..))| size)
+    }
+
+    /// Those in both; none in common leaves `self`, as a model needs some tile.
+    pub(crate) fn and(self, other: Self) -> Self {
+        if self.0 & other.0 == 0 { self } else { Self(self.0 & other.0) }
+    }
+
+    /// Which tiles cover `rows` rows: index into [`TILES`] and number of tiles, one dispatch. It is the smallest that
+    /// holds all rows, else as many of the largest as it takes, so that a layer is as many dispatches for any number of
+    /// rows. What the last tile has too many are rows of padding, for which every buffer has room.
+    pub(crate) fn cover(self, rows: u32) -> (usize, u32) {
+        let own = || (0..TILES.len()).filter(|index| self.has(*index));
+        match own().find(|index| TILES[*index].0 >= rows) {
+            Some(index) => (index, 1),
+            None => own().next_back().map_or((0, rows), |index| (index, rows.div_ceil(TILES[index].0))),
+        }
+    }
+
+    /// The largest set of tiles that equal each other, given which pairs do; of several, the one with the smallest
+    /// tile, which plain decoding runs.
+    pub(crate) fn agreeing(equal: impl Fn(usize, usize) -> bool) -> Self {
+        let group = |first: usize| {
+            (0..TILES.len()).filter(|index| equal(first, *index)).fold(0u8, |bits, index| bits | 1 << index)
+        };
+        let sets = (0..TILES.len()).map(|first| group(first) | 1 << first);
+        // Of equal keys `max_by_key` takes the last, so the smallest tile comes last.
+        Self(sets.rev().max_by_key(|bits| bits.count_ones()).unwrap_or(1))
+    }
+}
+
+/// What was found of the tiles of a kernel family on an adapter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TileReport {
+    /// The tiles in use: of those asked for the ones that agree.
+    pub used: Tiles,
+    /// The tiles whose results are the same; all of them if they were not compared.
+    pub agreeing: Tiles,
+    /// Whether they were compared with each other.
+    pub compared: bool,
+}
+
+impl TileReport {
+    /// Batch rows of the tiles whose results differ from those of the agreeing ones.
+    pub fn differing(self) -> impl Iterator<Item = u32> {
+        (0..TILES.len()).filter(move |index| !self.agreeing.has(*index)).map(|index| TILES[index].0)
+    }
+
+    /// Whether at least two tiles agree. If not, several rows are as many runs of one tile: still exact, but no cheaper
+    /// than one after the other, so that verifying several at once does not pay.
+    #[must_use]
+    pub fn agree(self) -> bool {
+        self.agreeing.sizes().count() > 1
+    }
+}
+
+impl std::fmt::Display for TileReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let list = |sizes: Vec<u32>| sizes.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+        let (used, out) = (list(self.used.sizes().collect()), list(self.differing().collect()));
+        match (self.compared, out.is_empty()) {
+            (false, _) => write!(f, "tiles of {used} rows, not compared"),
+            (true, true) => write!(f, "tiles of {used} rows agree"),
+            (true, false) if self.agree() => {
+                write!(f, "tiles of {used} rows agree; those of {out} differ and are left out")
+            }
+            (true, false) => write!(f, "no two tiles agree; only that of {used} rows is used"),
+        }
+    }
 }
 
 /// The four tile variants of a product kernel.
@@ -108,19 +196,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tiles_cover_every_row_once() {
-        for rows in 1..=130u32 {
-            let mut covered = vec![0u32; rows as usize];
-            for (tile, count) in tiles(rows) {
-                let size = TILES[tile].0;
-                for index in 0..count {
-                    let first = if size == 8 { index * 8 } else { rows / 8 * 8 };
-                    for row in first..(first + size).min(rows) {
-                        covered[row as usize] += 1;
-                    }
-                }
+    fn tiles_cover_every_row_within_the_padding() {
+        for sizes in [&[1, 2, 4, 8][..], &[1, 2, 4], &[1], &[8], &[2, 8], &[1, 4]] {
+            let tiles = Tiles::of(sizes).expect("some tile");
+            assert_eq!(tiles.sizes().collect::<Vec<_>>(), sizes, "sizes");
+            for rows in 1..=64u32 {
+                let (tile, count) = tiles.cover(rows);
+                let (size, covered) = (TILES[tile].0, TILES[tile].0 * count);
+                assert!(sizes.contains(&size), "{rows} rows in {sizes:?}: a tile of {size}");
+                assert!(covered >= rows && covered <= rows.next_multiple_of(8), "{rows} rows: {covered}");
+                assert!(count == 1 || covered - rows < size, "{rows} rows: an empty tile");
             }
-            assert!(covered.iter().all(|times| *times == 1), "{rows} rows: {covered:?}");
         }
+        assert_eq!(Tiles::of(&[3, 16]), None, "no such tiles");
+    }
+
+    #[test]
+    fn the_largest_group_that_agrees_is_kept() {
+        for (results, kept) in [
+            ([1, 1, 1, 1], &[1, 2, 4, 8][..]),
+            ([1, 1, 1, 2], &[1, 2, 4]),
+            ([1, 2, 2, 2], &[2, 4, 8]),
+            ([1, 1, 2, 2], &[1, 2]),
+            ([1, 2, 1, 2], &[1, 4]),
+            ([1, 2, 3, 4], &[1]),
+        ] {
+            let used = Tiles::agreeing(|a, b| results[a] == results[b]);
+            assert_eq!(used.sizes().collect::<Vec<_>>(), kept, "{results:?}");
+            let report = TileReport { used, agreeing: used, compared: true };
+            assert_eq!(report.agree(), kept.len() > 1, "{results:?}");
+            assert_eq!(report.differing().count(), 4 - kept.len(), "{results:?}");
+        }
+        let two = Tiles::of(&[1, 4]).expect("tiles");
+        let odd = TileReport { used: two, agreeing: two, compared: true };
+        assert_eq!(odd.to_string(), "tiles of 1, 4 rows agree; those of 2, 8 differ and are left out");
+        let none = TileReport { used: Tiles::only(0), agreeing: Tiles::only(0), compared: true };
+        assert_eq!(none.to_string(), "no two tiles agree; only that of 1 rows is used");
     }
 }

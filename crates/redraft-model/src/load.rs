@@ -4,7 +4,7 @@ use crate::forward::{Attention, Buffers, CaptureLayers, Layer, MAX_ROWS, Model, 
 use crate::kernels::{PANEL_GROUP, ProductPipelines, TILES};
 use crate::matrix::{Loader, Matrix, Part, RowSource};
 use crate::warm_up::{kv_flag, warm_up};
-use crate::{KvType, MemoryPlan, ModelError, Path, rope};
+use crate::{KvType, MemoryPlan, ModelError, Path, Planned, TileReport, Tiles, rope};
 use redraft_gguf::{Gguf, ModelConfig, PANEL, ReadAt, TensorInfo};
 use redraft_gpu::{Buffer, BufferUse, Dispatch, Gpu, Slice};
 use redraft_shaders::params::{
@@ -49,6 +49,8 @@ pub struct LoadOptions {
     /// Do not run every tile once at the end of loading. Drivers that compile a kernel when it first runs then do so in
     /// the middle of the first answer; for those who need few of the tiles.
     pub skip_first_steps: bool,
+    /// Use no other tiles than these. The first steps, unless skipped, compare them and drop those that differ.
+    pub tiles: Tiles,
 }
 
 /// The context that a model gets when none is asked for.
@@ -78,12 +80,13 @@ impl Model {
                 expected: format!("1 to {}, the model's own", config.context),
             });
         }
-        let plan = MemoryPlan::of(&config, gguf, context, options.kv)?;
+        let path = options.path.unwrap_or_else(|| Path::of(gpu.capabilities()));
+        let capture_layers = options.captures.resolve(config.layers)?;
+        let captures = u32::try_from(capture_layers.len()).unwrap_or(u32::MAX);
+        let plan = MemoryPlan::of(&config, gguf, &Planned { context, kv: options.kv, path, captures })?;
         if let Some(limit) = options.memory_limit.filter(|limit| plan.total() > *limit) {
             return Err(ModelError::Memory { needed: plan.total(), limit, plan: plan.to_string() });
         }
-        let path = options.path.unwrap_or_else(|| Path::of(gpu.capabilities()));
-        let capture_layers = options.captures.resolve(config.layers)?;
         let total = gguf.tensors.iter().map(|tensor| tensor.size).sum();
         let kernels = warm_up(&gpu, gguf, &config, path, options.kv, &mut progress).await?;
         let loader = Loader { gpu: &gpu, source, progress, done: 0, total, unflushed: 0 };
@@ -111,8 +114,9 @@ impl Model {
         let head = build.head(head_table.as_ref().unwrap_or(&token_table)).await?;
         let mut progress = build.loader.progress;
         gpu.flush()?;
-        let model = Self {
+        let mut model = Self {
             config,
+            tiles: TileReport { used: options.tiles, agreeing: Tiles::ALL, compared: false },
             path,
             kv: options.kv,
             context,
@@ -128,7 +132,7 @@ impl Model {
             gpu,
         };
         if !options.skip_first_steps {
-            model.first_steps(kernels, &mut progress)?;
+            model.first_steps(kernels, &mut progress).await?;
         }
         Ok(model)
     }
@@ -442,16 +446,14 @@ impl<S: ReadAt, P: FnMut(Progress)> Build<'_, S, P> {
         let widen = gate.kind != up.kind;
         let label = format!("blk.{layer}.gate_up");
         let matrix = self.loader.matrix(&label, &[&gate, &up], &order, widen).await?;
-        if matrix.parts.len() != 1 {
-            return Err(ModelError::Shape {
-                what: "feed_forward_length",
-                found: u64::from(self.config.ffn),
-                expected: "small enough for the gate and up projections of a layer to fit a storage binding",
-            });
-        }
-        let params = GateUpParams { rows: self.config.ffn, blocks: matrix.blocks, pad0: 0, pad1: 0 };
+        let ffn = self.config.ffn;
+        // Two packed rows make one column of the result.
+        let params = |part: &Part| {
+            let first = part.first / 2;
+            GateUpParams { rows: (part.rows / 2).min(ffn - first), blocks: matrix.blocks, first, stride: ffn }
+        };
         let b = self.buffers;
-        self.product("gate_up", &matrix, &b.x, |_| params, &[b.act.whole()]).await
+        self.product("gate_up", &matrix, &b.x, params, &[b.act.whole()]).await
     }
 
     /// A product that is added to the residual stream.

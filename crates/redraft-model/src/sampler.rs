@@ -16,6 +16,20 @@ const GROUPS: u32 = 8;
 /// Entries of a level of the radix search: `SUMS` in `shaders/lib/sampling.wgsl`.
 const SUMS: u64 = 272;
 
+/// Slots of a penalty window and biases that there is room for from the start.
+const CAPACITY: (u32, u32) = (64, 64);
+
+/// Bytes of the storage buffers of a new sampler: those of [`Work`] and [`Bound`].
+pub(crate) fn planned_bytes(vocab: u32, context: u32) -> u64 {
+    let (rows, vocab, parts) = (u64::from(MAX_ROWS), u64::from(vocab), u64::from(parts(vocab)));
+    let (window, biases) = (u64::from(CAPACITY.0), u64::from(CAPACITY.1));
+    // Per row: scaled logits, partial results, two buffers of sums, cut, search, two of
+    // keys, the token, and the window's slots.
+    let per_row = vocab + parts * 2 + 2 * 4 * SUMS * 2 + 2 + 32 + 2 * 2 + 1 + window * 2;
+    let history = (u64::from(context) + rows).next_multiple_of(4);
+    (rows * per_row + history + biases * 2) * 4
+}
+
 /// Draws a token from each row of logits.
 ///
 /// The id at (seed, position) is a pure function of the row's logits, its history and the parameters
@@ -94,7 +108,7 @@ impl Sampler {
             slots: b.slots.clone(),
         };
         let defaults = SamplingParams::default();
-        let bound = Bound::new(&gpu, &work, &inputs, (defaults.penalty_window.max(64), 64)).await?;
+        let bound = Bound::new(&gpu, &work, &inputs, CAPACITY).await?;
         let stages = defaults.stages(vocab);
         let mut sampler = Self { gpu, vocab, inputs, work, bound, stages, window: 0 };
         sampler.configure(&defaults).await?;

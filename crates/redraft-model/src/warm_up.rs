@@ -2,7 +2,7 @@
 
 use crate::forward::Model;
 use crate::kernels::TILES;
-use crate::{Batch, KvType, LogitRows, ModelError, Path, Phase, Progress};
+use crate::{Batch, KvType, ModelError, Path, Phase, Progress, TileReport, Tiles};
 use redraft_decode::TokenId;
 use redraft_gguf::{Gguf, GpuFormat, ModelConfig};
 use redraft_gpu::Gpu;
@@ -78,21 +78,56 @@ pub(crate) fn kv_flag(kv: KvType) -> &'static str {
 }
 
 impl Model {
-    /// Runs every tile once: some drivers compile a kernel when it first runs, not when it is asked for.
-    pub(crate) fn first_steps(
-        &self,
+    /// Runs every tile once, because some drivers compile a kernel when it first runs, not when it is asked for, and
+    /// keeps those whose results agree bit for bit: compilers may fuse and reassociate each variant in another way.
+    pub(crate) async fn first_steps(
+        &mut self,
         kernels: u64,
         progress: &mut impl FnMut(Progress),
     ) -> Result<(), ModelError> {
+        let wanted = self.tiles.used;
         let total = kernels + TILES.len() as u64;
-        for (done, (rows, ..)) in (kernels + 1..).zip(TILES) {
-            if rows <= self.context {
-                let tokens = vec![TokenId(0); rows as usize];
-                self.submit(&Batch::chain(0, &tokens, LogitRows::All), |_| Ok(()), &[])?;
-                self.gpu.flush()?;
+        let second = self.config.vocab.saturating_sub(1).min(1);
+        let mut results = Vec::new();
+        for (done, (index, (rows, ..))) in (kernels + 1..).zip(TILES.into_iter().enumerate()) {
+            self.tiles.used = Tiles::only(index);
+            let tokens: Vec<_> = (0..rows).map(|row| TokenId(row % 2 * second)).collect();
+            let mut found = self.roots(&tokens).await?;
+            if rows == 1 {
+                // The second token of the larger tiles, alone as well.
+                found.extend(self.roots(&[TokenId(second)]).await?);
             }
+            results.push(found);
             progress(Progress { phase: Phase::Kernels, done, total });
         }
+        // Every second row is the same token, and so must its results be.
+        let regular = |rows: &[Vec<u8>]| rows.iter().zip(rows.iter().skip(2)).all(|(a, b)| a == b);
+        let agreeing = Tiles::agreeing(|a, b| match (results.get(a), results.get(b)) {
+            (Some(a), Some(b)) => regular(a) && regular(b) && a.iter().zip(b).all(|(a, b)| a == b),
+            _ => false,
+        });
+        self.tiles = TileReport { used: wanted.and(agreeing), agreeing, compared: true };
+        if agreeing != Tiles::ALL {
+            log::warn!("{}: {}", self.gpu.report().name, self.tiles);
+        }
         Ok(())
+    }
+
+    /// Computes tokens side by side at position 0. Returns what each leaves behind: logits, and the key and value of
+    /// the last layer, which depend on all layers before.
+    async fn roots(&self, tokens: &[TokenId]) -> Result<Vec<Vec<u8>>, ModelError> {
+        let batch = Batch::tree(0, tokens, &vec![None; tokens.len()]);
+        self.submit(&batch, |_| Ok(()), &[])?;
+        let last = (self.config.layers as usize).saturating_sub(1);
+        let mut rows = Vec::new();
+        for row in 0..batch.rows() {
+            let mut bytes = self.gpu.fetch(self.logits_row(row)).await?;
+            if let Some((key, value)) = self.key_value(last, row) {
+                bytes.extend(self.gpu.fetch(key).await?);
+                bytes.extend(self.gpu.fetch(value).await?);
+            }
+            rows.push(bytes);
+        }
+        Ok(rows)
     }
 }

@@ -164,6 +164,12 @@ impl TinyModel {
         self.write(&self.tensors())
     }
 
+    /// The tokenizer of the file once more, as a `tokenizer.json`.
+    #[must_use]
+    pub fn tokenizer_json(&self) -> String {
+        Vocabulary::new(self.vocab).to_json()
+    }
+
     /// All tensors with their f32 values, in file order.
     pub fn tensors(&self) -> Vec<TinyTensor> {
         let (hidden, ffn, types) = (self.hidden, self.ffn, self.types);

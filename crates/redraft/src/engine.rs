@@ -7,13 +7,14 @@ use redraft_decode::draft::Policy;
 use redraft_drafter::{DrafterFile, Quantization, TargetFingerprint};
 use redraft_gguf::{Gguf, ModelConfig, ReadAt};
 use redraft_gpu::{AdapterChoice, AdapterReport, Gpu, GpuOptions, KernelTime, Readback};
-use redraft_model::check::{self, CheckReport};
+use redraft_model::check::{self, CheckProgress, CheckReport};
 use redraft_model::{
     Batch, CaptureLayers, DrafterOptions, KvType, LoadOptions, LogitRows, MemoryPlan, Model, Path, Progress,
-    Sampler, Speculator, SpeculatorOptions,
+    Sampler, Speculator, SpeculatorOptions, TileReport, Tiles,
 };
 use redraft_text::{ChatTemplate, Message, RenderOptions, Special, Tokenizer};
 use std::sync::Arc;
+use web_time::Instant;
 
 /// How to load a model.
 #[derive(Debug, Clone, Default)]
@@ -28,6 +29,10 @@ pub struct EngineOptions {
     pub strict: bool,
     /// Compile kernels with bounds checks; for tests.
     pub checked: bool,
+    /// Bind no more than this many bytes of storage at once; for tests of models that must be split.
+    pub max_binding: Option<u64>,
+    /// Contents of a `tokenizer.json`, used in place of the tokenizer in the model file.
+    pub tokenizer: Option<Vec<u8>>,
     /// Kernel family; by default what suits the adapter.
     pub path: Option<Path>,
     /// Time every dispatch, for [`Engine::profile_report`]. Slows everything down.
@@ -46,6 +51,9 @@ pub struct EngineOptions {
     pub oracle: bool,
     /// Load faster where drivers compile kernels when they first run, and pay for it in the first answer.
     pub skip_first_steps: bool,
+    /// Use no other tiles than these, for instance those that [`check_adapter`] found to agree. Loading compares them
+    /// with this model's weights, unless it skips the first steps, and drops those that differ.
+    pub tiles: Tiles,
 }
 
 /// Rows whose logits [`Engine::forward`] returns.
@@ -78,6 +86,15 @@ pub struct ForwardOutput {
     pub captures: Vec<f32>,
 }
 
+/// What one step of plain decoding costs the host.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct HostStep {
+    /// Seconds to write the step's inputs, to record it and to encode it for the driver.
+    pub seconds: f64,
+    /// Dispatches, sampling included.
+    pub dispatches: u32,
+}
+
 /// A model on an adapter, its tokenizer, and the sequence whose keys and values it holds.
 #[derive(Debug)]
 pub struct Engine {
@@ -106,11 +123,17 @@ impl Engine {
         // The cheap checks come first: a file that cannot work is refused before a device is opened.
         let gguf = Gguf::read(source).await?;
         let config = ModelConfig::from_gguf(&gguf)?;
-        let tokenizer = Tokenizer::from_gguf(&gguf.metadata)?;
+        let tokenizer = match &options.tokenizer {
+            Some(json) => Tokenizer::from_json(json)?,
+            None => Tokenizer::from_gguf(&gguf.metadata)?,
+        };
         if tokenizer.len() > config.vocab as usize {
             return Err(Error::Vocabulary { tokenizer: tokenizer.len(), model: config.vocab });
         }
-        let template = ChatTemplate::from_gguf(&gguf.metadata)?;
+        let template = match options.tokenizer {
+            Some(_) => template_for(&gguf, &tokenizer)?,
+            None => ChatTemplate::from_gguf(&gguf.metadata)?,
+        };
         let mut captures = options.captures;
         let mut warnings = Vec::new();
         if let Some(drafter) = &options.drafter {
@@ -122,6 +145,7 @@ impl Engine {
         let gpu_options = GpuOptions {
             strict: options.strict,
             checked: options.checked,
+            max_binding: options.max_binding,
             profile: options.profile,
             pipeline_cache: options.pipeline_cache,
         };
@@ -133,6 +157,7 @@ impl Engine {
             captures,
             memory_limit: options.memory_limit,
             skip_first_steps: options.skip_first_steps,
+            tiles: options.tiles,
         };
         let model = Model::load(Arc::clone(&gpu), source, &gguf, &load, progress).await?;
         let mut sampler = Sampler::new(&model).await?;
@@ -203,6 +228,12 @@ impl Engine {
     #[must_use]
     pub fn memory(&self) -> MemoryPlan {
         self.model.memory()
+    }
+
+    /// The tiles in use. Where none agree on this adapter, verifying several rows at once does not pay.
+    #[must_use]
+    pub fn tiles(&self) -> TileReport {
+        self.model.tiles()
     }
 
     /// Tokens of the context.
@@ -346,6 +377,25 @@ impl Engine {
         Ok(())
     }
 
+    /// Decodes one token after `position` others, as an answer does it, and says what that cost the host. For
+    /// measurements: the sequence is forgotten.
+    ///
+    /// # Errors
+    /// [`Error::Model`] if the position does not fit.
+    pub async fn time_host(&mut self, position: u32) -> Result<HostStep, Error> {
+        self.sequence.clear();
+        let batch = Batch::chain(position, &[TokenId(0)], LogitRows::Last);
+        let started = Instant::now();
+        let sampler = &self.sampler;
+        let rows = sampler.prepare(&batch)?;
+        let inputs = started.elapsed();
+        let copies = [(sampler.tokens(rows), &self.ids), (sampler.greatest(rows), &self.greatest)];
+        let dispatches = self.model.submit(&batch, |pass| sampler.record(pass, rows), &copies)?;
+        let seconds = (inputs + self.model.gpu().last_recording()).as_secs_f64();
+        self.model.gpu().read(&self.ids, 4).await?;
+        Ok(HostStep { seconds, dispatches })
+    }
+
     /// Proves on this adapter, for this model, that a row does not depend on the batch it is computed in.
     ///
     /// # Errors
@@ -368,12 +418,27 @@ impl Engine {
     }
 }
 
+/// The model's template with the special tokens of a tokenizer that is not the model file's.
+fn template_for(gguf: &Gguf, tokenizer: &Tokenizer) -> Result<Option<ChatTemplate>, Error> {
+    let Some(source) = gguf.metadata.str("tokenizer.chat_template")? else {
+        return Ok(None);
+    };
+    let text = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id)).unwrap_or_default();
+    let (bos, eos) = (text(tokenizer.bos()), text(tokenizer.eos_ids().first().copied()));
+    Ok(Some(ChatTemplate::new(source, bos, eos)?))
+}
+
 /// Runs every product kernel and a small built-in model on an adapter and compares: tile variants with each other bit
-/// for bit, and all with the CPU.
+/// for bit, rows of trees with plain decoding, and all with the CPU. `strict` checks the kernels that browsers get.
 ///
 /// # Errors
 /// [`Error::Gpu`] if the adapter cannot be opened.
-pub async fn check_adapter(choice: &AdapterChoice) -> Result<CheckReport, Error> {
-    let gpu = Arc::new(Gpu::open(choice, &GpuOptions::default()).await?);
-    Ok(check::adapter(&gpu).await?)
+pub async fn check_adapter(
+    choice: &AdapterChoice,
+    strict: bool,
+    progress: impl FnMut(&CheckProgress),
+) -> Result<CheckReport, Error> {
+    let options = GpuOptions { strict, ..GpuOptions::default() };
+    let gpu = Arc::new(Gpu::open(choice, &options).await?);
+    Ok(check::adapter(&gpu, progress).await?)
 }

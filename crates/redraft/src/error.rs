@@ -52,7 +52,7 @@ pub enum Error {
     NoTemplate,
     /// The tokenizer does not belong to the model.
     #[error(
-        "the tokenizer has {tokenizer} tokens but the model's embedding only {model}; the file mixes two models"
+        "the tokenizer has {tokenizer} tokens but the model's embedding only {model}; they belong to two models"
     )]
     Vocabulary {
         /// Tokens of the tokenizer.

@@ -29,12 +29,13 @@ mod generate;
 mod speculation;
 
 pub use chat::Chat;
-pub use engine::{Engine, EngineOptions, ForwardOutput, Rows, Want, check_adapter};
+pub use engine::{Engine, EngineOptions, ForwardOutput, HostStep, Rows, Want, check_adapter};
 pub use error::Error;
 pub use generate::{CancelToken, GenerateOptions, Generation, Step, Timings, TokenStream};
 pub use redraft_decode::draft::{
     Costs, Curve, DepthStats, Gate, Origin, Plan, PlanError, PlanRun, SpeculationStats, Tables,
 };
+pub use redraft_decode::sampling::MAX_VOCAB;
 pub use redraft_decode::{LogProb, LogProbs, SamplingParams, StopReason, TokenId};
 pub use redraft_drafter::{DrafterConfig, DrafterError, DrafterFile, Quantization, TargetFingerprint};
 #[cfg(not(target_arch = "wasm32"))]
@@ -46,7 +47,10 @@ pub use redraft_gguf::{
 pub use redraft_gpu::{
     AdapterChoice, AdapterFeatures, AdapterLimits, AdapterReport, GpuError, KernelTime, adapters,
 };
-pub use redraft_model::check::{CheckItem, CheckReport, Outcome};
-pub use redraft_model::{CaptureLayers, KvType, MemoryPlan, ModelError, OracleEntry, Path, Phase, Progress};
+pub use redraft_model::check::{CheckItem, CheckProgress, CheckReport, Outcome};
+pub use redraft_model::{
+    CaptureLayers, KvType, MemoryPlan, ModelError, OracleEntry, Path, Phase, Planned, Progress, TileReport,
+    Tiles,
+};
 pub use redraft_text::{ChatTemplate, Message, RenderOptions, Special, TemplateError, Tokenizer};
 pub use speculation::Speculation;

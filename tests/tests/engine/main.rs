@@ -6,3 +6,4 @@ mod answers;
 mod ends;
 mod errors;
 mod rows;
+mod tokenizer_json;

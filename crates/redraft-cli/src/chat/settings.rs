@@ -33,14 +33,14 @@ impl Settings {
         }
         let sampling = &mut self.sampling;
         let outcome = match key.replace('_', "-").as_str() {
-            "temperature" => args::non_negative(value).map(|v| sampling.temperature = v),
+            "temperature" => args::temperature(value).map(|v| sampling.temperature = v),
             "top-k" => whole(value).map(|v| sampling.top_k = v),
-            "top-p" => args::fraction(value).map(|v| sampling.top_p = v),
-            "min-p" => args::fraction(value).map(|v| sampling.min_p = v),
-            "repetition-penalty" => args::positive(value).map(|v| sampling.repetition_penalty = v),
-            "presence-penalty" => args::finite(value).map(|v| sampling.presence_penalty = v),
-            "frequency-penalty" => args::finite(value).map(|v| sampling.frequency_penalty = v),
-            "penalty-window" => whole(value).map(|v| sampling.penalty_window = v),
+            "top-p" => args::top_p(value).map(|v| sampling.top_p = v),
+            "min-p" => args::min_p(value).map(|v| sampling.min_p = v),
+            "repetition-penalty" => args::repetition_penalty(value).map(|v| sampling.repetition_penalty = v),
+            "presence-penalty" => args::presence_penalty(value).map(|v| sampling.presence_penalty = v),
+            "frequency-penalty" => args::frequency_penalty(value).map(|v| sampling.frequency_penalty = v),
+            "penalty-window" => args::penalty_window(value).map(|v| sampling.penalty_window = v),
             "seed" => whole(value).map(|v| sampling.seed = v),
             "max-tokens" => match whole(value) {
                 Ok(0) => Err("expected at least 1".into()),
@@ -108,6 +108,8 @@ mod tests {
             ("max-tokens", "0"),
             ("repetition-penalty", "0"),
             ("penalty-window", ""),
+            ("penalty-window", "4097"),
+            ("temperature", "1e9"),
             ("volume", "11"),
         ] {
             let reason = settings.set(key, value).expect_err(key);

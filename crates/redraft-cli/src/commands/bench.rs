@@ -14,8 +14,11 @@ use serde::Serialize;
 use super::generate::rate;
 use crate::args::EngineArgs;
 use crate::error::CliError;
-use crate::loading::{self, AdapterName};
+use crate::loading::{self, AdapterName, WarmUp};
 use crate::{output, progress};
+
+/// Least number of steps whose recording is timed: it is short beside the step.
+const HOST_STEPS: u32 = 10;
 
 /// Flags of `bench`.
 #[derive(Debug, Args)]
@@ -49,6 +52,16 @@ struct Report {
     prefill_tokens_per_s: Spread,
     cost_curve: Vec<Cost>,
     adapter: AdapterName,
+    host: Host,
+    shader_warm_up: WarmUp,
+}
+
+/// What a step of plain decoding costs the host.
+#[derive(Debug, Serialize)]
+struct Host {
+    /// Milliseconds to write the inputs, to record and to encode it.
+    recording_ms: Spread,
+    dispatches: u32,
 }
 
 #[derive(Debug, Serialize, PartialEq)]
@@ -75,12 +88,15 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), CliError> {
     let mut engine = loaded.engine;
     check_room(&engine, args)?;
     let (prefill, decode) = measure_speed(&mut engine, args)?;
+    let host = measure_host(&mut engine, args)?;
     let cost_curve = cost_curve(&measure_steps(&mut engine, args)?);
     let report = Report {
         decode_tokens_per_s: spread(&decode),
         prefill_tokens_per_s: spread(&prefill),
         cost_curve,
         adapter: engine.adapter().into(),
+        host,
+        shader_warm_up: loaded.warm_up,
     };
     if args.json {
         output::emit_json(&report)?;
@@ -129,6 +145,19 @@ fn measure_speed(engine: &mut Engine, args: &BenchArgs) -> Result<(Vec<f64>, Vec
     bar.finish_and_clear();
     engine.reset();
     Ok((prefill, decode))
+}
+
+/// What recording a step of plain decoding takes, after one that does not count.
+fn measure_host(engine: &mut Engine, args: &BenchArgs) -> Result<Host, CliError> {
+    let (mut times, mut dispatches) = (Vec::new(), 0);
+    for round in 0..=args.repeat.max(HOST_STEPS) {
+        let step = block_on(engine.time_host(args.prompt_tokens))?;
+        dispatches = step.dispatches;
+        if round > 0 {
+            times.push(step.seconds * 1e3);
+        }
+    }
+    Ok(Host { recording_ms: spread(&times), dispatches })
 }
 
 /// A fixed prompt of ordinary tokens. What they say does not matter for speed, that they differ might.
@@ -190,6 +219,27 @@ fn table(report: &Report, args: &BenchArgs) -> String {
     for (label, s) in speeds {
         let _ = writeln!(text, "{label:<24} {:>10.2} {:>10.2} {:>10.2}", s.median, s.min, s.max);
     }
+    let Host { recording_ms, dispatches } = &report.host;
+    let _ = writeln!(
+        text,
+        "\n{:<24} {:>10} {:>10} {:>10}\n{:<24} {:>10.3} {:>10.3} {:>10.3}",
+        "host milliseconds",
+        "median",
+        "min",
+        "max",
+        "recording a decode step",
+        recording_ms.median,
+        recording_ms.min,
+        recording_ms.max
+    );
+    let _ = writeln!(text, "dispatches of the step   {dispatches:>10}");
+    let WarmUp { seconds, cache } = report.shader_warm_up;
+    let cache = match cache {
+        "warm" => "with kernels of an earlier run",
+        "cold" => "without kernels of an earlier run, but for what the driver keeps by itself",
+        _ => "this backend keeps no kernels",
+    };
+    let _ = writeln!(text, "shader warm-up           {seconds:>10.2} s, {cache}");
     if report.cost_curve.is_empty() {
         return text;
     }

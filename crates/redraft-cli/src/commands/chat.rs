@@ -27,6 +27,7 @@ pub(crate) struct ChatArgs {
 }
 
 pub(crate) fn run(args: &ChatArgs) -> Result<(), CliError> {
+    args.sampling.check()?;
     let mut loaded = loading::load(&args.engine, false)?;
     if loaded.engine.template().is_none() {
         return Err(CliError::Chat(

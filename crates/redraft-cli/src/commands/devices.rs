@@ -4,58 +4,112 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use pollster::block_on;
-use redraft::{AdapterChoice, AdapterReport, CheckReport, Outcome};
+use redraft::{AdapterChoice, AdapterReport, CheckReport, GpuError, Outcome};
 use serde_json::{Value, json};
 
+use crate::args::parse_adapter;
 use crate::error::CliError;
-use crate::output;
+use crate::{output, progress};
 
 /// Flags of `devices`.
 #[derive(Debug, Args)]
 pub(crate) struct DevicesArgs {
-    /// Run every kernel on each usable adapter and compare with the CPU; exit status 1 if any differs
+    /// Run every kernel on each usable adapter, with and without subgroups, and compare; exit status 1 if any differs
     #[arg(long)]
     pub(crate) check: bool,
+    /// Only this adapter: a number of the list, or part of a name; auto is the one that other commands take
+    #[arg(long, value_name = "ADAPTER", value_parser = parse_adapter)]
+    pub(crate) adapter: Option<AdapterChoice>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// An adapter and, with --check, how it did: the report, or why there is none.
+/// An adapter and, with --check, how it did.
 struct Entry {
+    /// Place in the list of all adapters.
+    index: usize,
     adapter: AdapterReport,
-    check: Option<Result<CheckReport, String>>,
+    checks: Option<Checks>,
+}
+
+/// The report of each tier, or why there is none.
+struct Checks {
+    /// With all that the adapter offers.
+    default: Result<CheckReport, String>,
+    /// As every browser has it: no subgroups. Absent for drivers that no browser would use.
+    strict: Option<Result<CheckReport, String>>,
+}
+
+impl Checks {
+    fn passed(&self) -> bool {
+        let tiers = [Some(&self.default), self.strict.as_ref()];
+        tiers.into_iter().flatten().all(|check| check.as_ref().is_ok_and(CheckReport::passed))
+    }
+}
+
+/// Checks a tier, with a bar.
+fn check(index: usize, strict: bool) -> Result<CheckReport, redraft::Error> {
+    let bar = progress::items("starting", 1);
+    let report = block_on(redraft::check_adapter(&AdapterChoice::Index(index), strict, |at| {
+        bar.set_length(at.total as u64);
+        bar.set_position(at.done as u64);
+        bar.set_message(at.now.clone());
+    }));
+    bar.finish_and_clear();
+    report
+}
+
+fn check_both(index: usize) -> Checks {
+    let strict = match check(index, true) {
+        Err(redraft::Error::Gpu(GpuError::Unusable { .. })) => None,
+        other => Some(other.map_err(|error| error.to_string())),
+    };
+    Checks { default: check(index, false).map_err(|error| error.to_string()), strict }
 }
 
 pub(crate) fn run(args: &DevicesArgs) -> Result<(), CliError> {
+    let all = block_on(redraft::adapters());
+    let wanted = |index: usize, adapter: &AdapterReport| {
+        args.adapter.as_ref().is_none_or(|choice| choice.matches(index, adapter))
+    };
+    let mut chosen: Vec<_> =
+        all.iter().cloned().enumerate().filter(|(index, adapter)| wanted(*index, adapter)).collect();
+    if args.adapter == Some(AdapterChoice::Auto) {
+        chosen.truncate(1);
+    }
+    if let (Some(choice), true) = (&args.adapter, chosen.is_empty()) {
+        let found = all.iter().map(|adapter| adapter.name.clone()).collect::<Vec<_>>().join(", ");
+        return Err(CliError::NoAdapter { wanted: choice.to_string(), found });
+    }
     let mut entries = Vec::new();
-    for (index, adapter) in block_on(redraft::adapters()).into_iter().enumerate() {
-        let check = (args.check && adapter.unusable.is_none()).then(|| {
+    for (index, adapter) in chosen {
+        let checks = (args.check && adapter.unusable.is_none()).then(|| {
             output::note(format_args!("checking {} ({})", adapter.name, adapter.backend));
-            block_on(redraft::check_adapter(&AdapterChoice::Index(index))).map_err(|e| e.to_string())
+            check_both(index)
         });
-        entries.push(Entry { adapter, check });
+        entries.push(Entry { index, adapter, checks });
     }
     if args.json {
-        output::emit_json(&entries.iter().enumerate().map(|(i, e)| to_json(i, e)).collect::<Vec<_>>())?;
+        output::emit_json(&entries.iter().map(to_json).collect::<Vec<_>>())?;
     } else if entries.is_empty() {
         output::note(
             "no adapter found; install a Vulkan driver (software: mesa-vulkan-drivers on Debian and Ubuntu)",
         );
     } else {
-        output::emit(&entries.iter().enumerate().map(|(i, e)| to_text(i, e)).collect::<String>())?;
+        output::emit(&entries.iter().map(to_text).collect::<String>())?;
     }
     // Asked to check, an answer without a single adapter checked is a failure, not a success.
-    let passed = |entry: &Entry| matches!(&entry.check, Some(Ok(report)) if report.passed());
-    let failed = |entry: &Entry| entry.check.is_some() && !passed(entry);
+    let passed = |entry: &Entry| entry.checks.as_ref().is_some_and(Checks::passed);
+    let failed = |entry: &Entry| entry.checks.is_some() && !passed(entry);
     if args.check && (entries.iter().any(failed) || !entries.iter().any(passed)) {
         return Err(CliError::CheckFailed);
     }
     Ok(())
 }
 
-fn to_text(index: usize, entry: &Entry) -> String {
-    let Entry { adapter, check } = entry;
+fn to_text(entry: &Entry) -> String {
+    let Entry { index, adapter, checks } = entry;
     let AdapterReport { name, backend, device_type, driver, features, limits, unusable } = adapter;
     let mut text = format!("{index}: {name}\n");
     let mut line = |label: &str, value: String| {
@@ -92,15 +146,24 @@ fn to_text(index: usize, entry: &Entry) -> String {
         None => line("usable", "yes".into()),
         Some(reason) => line("usable", format!("no: {reason}")),
     }
-    match check {
-        None => {}
-        Some(Err(reason)) => line("check", format!("FAILED: {reason}")),
-        Some(Ok(report)) => {
-            let good = report.items.iter().filter(|i| matches!(i.outcome, Outcome::Pass)).count();
-            line("check", format!("{good} of {} pass ({} kernels)", report.items.len(), report.path));
-            for item in &report.items {
-                if let Some(problem) = problem(&item.outcome) {
-                    line("", format!("{}: {problem}", item.kernel));
+    let tiers = checks.iter().flat_map(|c| [("check", Some(&c.default)), ("strict", c.strict.as_ref())]);
+    for (label, check) in tiers {
+        let Some(check) = check else {
+            line(label, "not run: no browser would use this driver".into());
+            continue;
+        };
+        match check {
+            Err(reason) => line(label, format!("FAILED: {reason}")),
+            Ok(report) => {
+                let good = report.items.iter().filter(|i| matches!(i.outcome, Outcome::Pass)).count();
+                line(label, format!("{good} of {} pass ({} kernels)", report.items.len(), report.path));
+                if let Some(tiles) = &report.tiles {
+                    line("", tiles.to_string());
+                }
+                for item in &report.items {
+                    if let Some(problem) = problem(&item.outcome) {
+                        line("", format!("{}: {problem}", item.kernel));
+                    }
                 }
             }
         }
@@ -119,8 +182,8 @@ fn problem(outcome: &Outcome) -> Option<String> {
     }
 }
 
-fn to_json(index: usize, entry: &Entry) -> Value {
-    let Entry { adapter, check } = entry;
+fn to_json(entry: &Entry) -> Value {
+    let Entry { index, adapter, checks } = entry;
     let AdapterReport { name, backend, device_type, driver, features, limits, unusable } = adapter;
     let mut value = json!({
         "index": index,
@@ -144,20 +207,28 @@ fn to_json(index: usize, entry: &Entry) -> Value {
         "usable": unusable.is_none(),
         "reason": unusable,
     });
-    let checked = match check {
-        None => return value,
-        Some(Err(reason)) => json!({ "passed": false, "error": reason, "items": [] }),
-        Some(Ok(report)) => {
+    if let (Some(object), Some(checks)) = (value.as_object_mut(), checks) {
+        object.insert("check".into(), check_json(&checks.default));
+        object.insert("check_strict".into(), checks.strict.as_ref().map_or(Value::Null, check_json));
+    }
+    value
+}
+
+fn check_json(check: &Result<CheckReport, String>) -> Value {
+    match check {
+        Err(reason) => json!({ "passed": false, "error": reason, "items": [] }),
+        Ok(report) => {
             let item = |i: &redraft::CheckItem| json!({ "kernel": i.kernel, "passed": matches!(i.outcome, Outcome::Pass), "problem": problem(&i.outcome) });
             json!({
                 "passed": report.passed(),
                 "error": null,
+                "path": report.path,
+                "tiles": report.tiles.map(|tiles| json!({
+                    "used": tiles.used.sizes().collect::<Vec<_>>(),
+                    "differing": tiles.differing().collect::<Vec<_>>(),
+                })),
                 "items": report.items.iter().map(item).collect::<Vec<_>>(),
             })
         }
-    };
-    if let Some(object) = value.as_object_mut() {
-        object.insert("check".into(), checked);
     }
-    value
 }

@@ -99,6 +99,7 @@ struct TopReport {
 }
 
 pub(crate) fn run(args: &GenerateArgs) -> Result<(), CliError> {
+    args.sampling.check()?;
     // The prompt comes first: a bad file should not cost the loading of a model.
     let prompt = prompt_of(args)?;
     let mut loaded = loading::load(&args.engine, args.profile)?;
@@ -144,6 +145,13 @@ fn prompt_of(args: &GenerateArgs) -> Result<Prompt, CliError> {
     };
     if args.raw {
         return Ok(Prompt::Raw(text));
+    }
+    if text.trim().is_empty() {
+        return Err(CliError::Usage(
+            "the prompt is empty, which a chat template has no answer to; give some text, or --raw to begin from \
+             nothing"
+                .into(),
+        ));
     }
     let system = args.system.iter().map(Message::system);
     Ok(Prompt::Chat(system.chain([Message::user(text)]).collect()))

@@ -2,11 +2,10 @@
 
 use std::fmt::Write as _;
 use std::io::IsTerminal;
-use std::path::Path;
 
 use clap::Args;
 use pollster::block_on;
-use redraft::{KvType, MemoryPlan};
+use redraft::{KvType, MemoryPlan, Path, Planned};
 use redraft_gguf::{Array, FileSource, Gguf, ModelConfig, ReadAt, TensorInfo, Value};
 use serde_json::json;
 
@@ -40,7 +39,7 @@ pub(crate) struct InspectArgs {
 
 /// Everything there is to tell about a file.
 struct Inspection<'a> {
-    path: &'a Path,
+    path: &'a std::path::Path,
     size: u64,
     gguf: Gguf,
     /// The model, or why this version cannot run it.
@@ -58,6 +57,14 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), CliError> {
         model: plan(&gguf, args.context, args.kv.into()),
         gguf,
     };
+    if let (Some(asked), Ok((config, ..))) = (args.context, &inspection.model)
+        && asked > config.context
+    {
+        output::warning(format_args!(
+            "--context {asked} is more than the {} tokens that the model was trained for; it will not load with it",
+            config.context
+        ));
+    }
     if args.json {
         return output::emit_json(&to_json(&inspection));
     }
@@ -68,7 +75,9 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), CliError> {
 fn plan(gguf: &Gguf, context: Option<u32>, kv: KvType) -> Result<(ModelConfig, u32, MemoryPlan), String> {
     let config = ModelConfig::from_gguf(gguf).map_err(|e| e.to_string())?;
     let context = context.unwrap_or(config.context.min(DEFAULT_CONTEXT));
-    let plan = MemoryPlan::of(&config, gguf, context, kv).map_err(|e| e.to_string())?;
+    // The family that needs more, and what the command line never asks for: captures.
+    let planned = Planned { context, kv, path: Path::Broadcast, captures: 0 };
+    let plan = MemoryPlan::of(&config, gguf, &planned).map_err(|e| e.to_string())?;
     Ok((config, context, plan))
 }
 
@@ -117,6 +126,7 @@ fn to_text(inspection: &Inspection<'_>) -> String {
                 ("weights", plan.weights),
                 ("key-value cache", plan.kv_cache),
                 ("activations", plan.activations),
+                ("sampling", plan.sampling),
                 ("total", plan.total()),
             ];
             for (label, bytes) in rows {
@@ -226,6 +236,7 @@ fn to_json(inspection: &Inspection<'_>) -> serde_json::Value {
             "weights": plan.weights,
             "kv_cache": plan.kv_cache,
             "activations": plan.activations,
+            "sampling": plan.sampling,
             "total": plan.total(),
         })),
         "unsupported": model.as_ref().err(),

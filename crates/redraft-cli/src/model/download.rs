@@ -21,11 +21,15 @@ const MAGIC: &[u8] = b"GGUF";
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum DownloadError {
-    /// `HF_ENDPOINT` is not a URL.
-    #[error("HF_ENDPOINT is '{value}'; expected a URL that begins with http:// or https://")]
-    Endpoint {
-        /// What it is.
-        value: String,
+    /// One of the hub's environment variables cannot be used.
+    #[error("{variable} is {found}; expected {expected}, or unset it")]
+    Setting {
+        /// Its name.
+        variable: &'static str,
+        /// What it is, in quotes; of a secret only what is wrong with it.
+        found: String,
+        /// What it should be.
+        expected: &'static str,
     },
     /// No connection to the server.
     #[error("no connection to {url}: {reason}; check the network, HTTPS_PROXY and HF_ENDPOINT")]

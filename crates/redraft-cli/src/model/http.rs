@@ -42,13 +42,34 @@ impl Client {
     /// Reads `HF_ENDPOINT` (base URL), `HF_TOKEN` and `HF_HUB_DOWNLOAD_TIMEOUT` (seconds without a byte), which are
     /// the hub's own names for these settings, and the usual proxy variables.
     pub(crate) fn from_env() -> Result<Self, DownloadError> {
-        let set = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
-        let endpoint = set("HF_ENDPOINT").unwrap_or_else(|| DEFAULT_ENDPOINT.into());
-        if !endpoint.starts_with("http://") && !endpoint.starts_with("https://") {
-            return Err(DownloadError::Endpoint { value: endpoint });
+        let endpoint = setting("HF_ENDPOINT")?.unwrap_or_else(|| DEFAULT_ENDPOINT.into());
+        if !is_endpoint(&endpoint) {
+            return Err(DownloadError::Setting {
+                variable: "HF_ENDPOINT",
+                found: format!("'{endpoint}'"),
+                expected: "a URL as in https://huggingface.co, beginning with http:// or https://",
+            });
         }
-        let seconds =
-            set("HF_HUB_DOWNLOAD_TIMEOUT").and_then(|v| v.parse().ok()).unwrap_or(30).clamp(1, 3600);
+        let token = setting("HF_TOKEN")?.map(|token| token.trim().to_owned()).filter(|t| !t.is_empty());
+        if token.as_ref().is_some_and(|token| !token.bytes().all(|byte| byte.is_ascii_graphic())) {
+            return Err(DownloadError::Setting {
+                variable: "HF_TOKEN",
+                found: "a text with spaces or other characters that no token has".into(),
+                expected: "a token as the hub shows it, beginning with hf_",
+            });
+        }
+        let seconds = match setting("HF_HUB_DOWNLOAD_TIMEOUT")? {
+            None => 30,
+            Some(text) => {
+                text.trim().parse().ok().filter(|seconds| (1..=3600).contains(seconds)).ok_or_else(|| {
+                    DownloadError::Setting {
+                        variable: "HF_HUB_DOWNLOAD_TIMEOUT",
+                        found: format!("'{text}'"),
+                        expected: "a whole number of seconds from 1 to 3600",
+                    }
+                })?
+            }
+        };
         let patience = Some(Duration::from_secs(seconds));
         let config = Agent::config_builder()
             .max_redirects(0)
@@ -61,11 +82,7 @@ impl Client {
             .user_agent(concat!("redraft/", env!("CARGO_PKG_VERSION")))
             .tls_config(tls_config())
             .build();
-        Ok(Self {
-            agent: config.new_agent(),
-            endpoint: endpoint.trim_end_matches('/').into(),
-            token: set("HF_TOKEN"),
-        })
+        Ok(Self { agent: config.new_agent(), endpoint: endpoint.trim_end_matches('/').into(), token })
     }
 
     /// Where the hub serves `hub`.
@@ -117,6 +134,26 @@ impl Client {
             other => DownloadError::Connection { url: url.into(), reason: other.to_string() },
         })
     }
+}
+
+/// An environment variable; empty counts as unset.
+fn setting(variable: &'static str) -> Result<Option<String>, DownloadError> {
+    match std::env::var(variable) {
+        Ok(value) => Ok(Some(value).filter(|value| !value.is_empty())),
+        Err(std::env::VarError::NotPresent) => Ok(None),
+        Err(std::env::VarError::NotUnicode(_)) => {
+            Err(DownloadError::Setting { variable, found: "not UTF-8 text".into(), expected: "text" })
+        }
+    }
+}
+
+/// Whether paths can be appended to `url`: http or https, a host, neither query nor fragment.
+fn is_endpoint(url: &str) -> bool {
+    let scheme = url.starts_with("http://") || url.starts_with("https://");
+    let parsed = url.parse::<ureq::http::Uri>();
+    scheme
+        && !url.contains(['?', '#'])
+        && parsed.is_ok_and(|uri| uri.host().is_some_and(|host| !host.is_empty()))
 }
 
 fn reply(response: Response<ureq::Body>, linked_tag: Option<String>, linked_size: Option<u64>) -> Reply {

@@ -110,6 +110,8 @@ fn resolve_named(model: &'static NamedModel) -> Result<PathBuf, ModelError> {
     }
     let hub = match named_from_hub(model, &path) {
         Ok(()) => return Ok(fetched(path)),
+        // A setting that was meant for the hub: not something to work around in silence.
+        Err(error @ DownloadError::Setting { .. }) => return Err(error.into()),
         Err(error) => error.to_string(),
     };
     output::note(format_args!("{} is not to be had from the hub: {hub}", model.name));

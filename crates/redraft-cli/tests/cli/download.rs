@@ -310,6 +310,31 @@ fn an_unreachable_or_misspelt_hub_is_named() {
 }
 
 #[test]
+fn settings_that_cannot_be_used_are_named() {
+    let home = home();
+    for model in [REFERENCE, "smollm2-135m"] {
+        for (variable, value, words) in [
+            ("HF_HUB_DOWNLOAD_TIMEOUT", "soon", ["'soon'", "whole number of seconds"]),
+            ("HF_HUB_DOWNLOAD_TIMEOUT", "0", ["'0'", "1 to 3600"]),
+            ("HF_HUB_DOWNLOAD_TIMEOUT", "-5", ["'-5'", "1 to 3600"]),
+            ("HF_TOKEN", "hf_secret\tx", ["token", "beginning with hf_"]),
+            ("HF_TOKEN", "hf_s\u{e9}cret", ["token", "beginning with hf_"]),
+            ("HF_ENDPOINT", "hub.example", ["'hub.example'", "http://"]),
+            ("HF_ENDPOINT", "https://", ["'https://'", "http://"]),
+            ("HF_ENDPOINT", "https://hub example", ["'https://hub example'", "http://"]),
+            ("HF_ENDPOINT", "https://hub.example?x", ["hub.example?x", "http://"]),
+        ] {
+            let output = redraft(home.path(), &["pull", model]).env(variable, value).output().unwrap();
+            expect(&output, 1, &words);
+            expect(&output, 1, &[variable]);
+            let complaint = text(&output.stderr);
+            assert!(!complaint.contains("cret"), "the token is shown: {complaint}");
+            assert!(!complaint.contains("Python"), "a wrong setting is worked around: {complaint}");
+        }
+    }
+}
+
+#[test]
 fn a_cache_that_cannot_be_written_is_named() {
     let home = home();
     let blocked = home.path().join("file");

@@ -181,6 +181,30 @@ fn a_stop_string_ends_the_answer_before_it() {
 }
 
 #[test]
+fn a_banned_token_never_comes() {
+    let Some(scene) = Scene::new("a_banned_token_never_comes") else { return };
+    let common = ["generate", "Hi", "-n", "6", "--ignore-eos", "--json"];
+    let free = scene.json(&common);
+    let first = free["ids"][0].as_u64().unwrap();
+    let ban = format!("{first}=-inf");
+    let banned = scene.json(&[&common[..], &["--logit-bias", &ban]].concat());
+    assert!(banned["ids"].as_array().unwrap().iter().all(|id| id.as_u64() != Some(first)), "{banned}");
+}
+
+#[test]
+fn a_tokenizer_can_come_as_json() {
+    let Some(scene) = Scene::new("a_tokenizer_can_come_as_json") else { return };
+    let file = scene.path("tokenizer.json");
+    fs::write(&file, TinyModel::default().tokenizer_json()).unwrap();
+    let common = ["generate", "Hi there", "-n", "4", "--ignore-eos", "--json"];
+    let (own, given) = (scene.json(&common), scene.json(&[&common[..], &["--tokenizer", &file]].concat()));
+    assert_eq!((&own["prompt_ids"], &own["text"]), (&given["prompt_ids"], &given["text"]));
+    fs::write(&file, "{}").unwrap();
+    expect(&scene.run(&["generate", "x", "--tokenizer", &file]), 1, &["tokenizer"]);
+    expect(&scene.run(&["generate", "x", "--tokenizer", "absent.json"]), 1, &["cannot read absent.json"]);
+}
+
+#[test]
 fn requests_that_the_model_cannot_serve_are_errors() {
     let Some(scene) = Scene::new("requests_that_the_model_cannot_serve_are_errors") else { return };
     let long = "word ".repeat(3000);
@@ -201,7 +225,18 @@ fn bench_json_has_the_promised_shape() {
     let Some(scene) = Scene::new("bench_json_has_the_promised_shape") else { return };
     let arguments = ["bench", "--prompt-tokens", "16", "--tokens", "4", "--repeat", "2", "--max-rows", "3"];
     let value = scene.json(&[&arguments[..], &["--json"]].concat());
-    assert_eq!(keys(&value), ["decode_tokens_per_s", "prefill_tokens_per_s", "cost_curve", "adapter"]);
+    assert_eq!(
+        keys(&value),
+        ["decode_tokens_per_s", "prefill_tokens_per_s", "cost_curve", "adapter", "host", "shader_warm_up"]
+    );
+    assert_eq!(keys(&value["host"]), ["recording_ms", "dispatches"]);
+    assert!(value["host"]["recording_ms"]["min"].as_f64().unwrap() > 0.0);
+    // Two layers of at most eight dispatches; embedding, norm, head and two of sampling beside them.
+    let dispatches = value["host"]["dispatches"].as_u64().unwrap();
+    assert!((10..=2 * 8 + 5).contains(&dispatches), "{dispatches} dispatches");
+    assert!(value["shader_warm_up"]["seconds"].as_f64().unwrap() > 0.0);
+    let state = value["shader_warm_up"]["cache"].as_str().unwrap();
+    assert!(["warm", "none"].contains(&state), "an earlier run has left its kernels: {state}");
     for speed in ["decode_tokens_per_s", "prefill_tokens_per_s"] {
         assert_eq!(keys(&value[speed]), ["median", "min", "max"]);
         assert!(value[speed]["min"].as_f64().unwrap() > 0.0);
@@ -216,7 +251,9 @@ fn bench_json_has_the_promised_shape() {
 
     let output = scene.run(&arguments);
     expect(&output, 0, &[]);
-    assert!(text(&output.stdout).contains("V(M)"));
+    for word in ["V(M)", "recording a decode step", "dispatches", "shader warm-up"] {
+        assert!(text(&output.stdout).contains(word), "{word}");
+    }
 }
 
 #[test]
@@ -263,7 +300,34 @@ fn devices_lists_limits_and_checks() {
     let checked: Vec<_> = value.as_array().unwrap().iter().filter(|a| a["check"]["passed"] == true).collect();
     assert!(!checked.is_empty());
     assert!(checked[0]["limits"]["max_buffer"].as_u64().unwrap() > 0);
-    assert!(!checked[0]["check"]["items"].as_array().unwrap().is_empty());
+    for (tier, families) in [("check", &["broadcast", "shuffle"][..]), ("check_strict", &["plain", "slices"])]
+    {
+        let check = &checked[0][tier];
+        assert_eq!(check["passed"], true, "{tier}: {check}");
+        if checked[0]["features"]["subgroups"] != Value::Null || tier == "check_strict" {
+            assert!(families.contains(&check["path"].as_str().unwrap()), "{tier}: {}", check["path"]);
+        }
+        assert_eq!(check["tiles"]["used"], serde_json::json!([1, 2, 4, 8]), "{tier}");
+        assert_eq!(check["tiles"]["differing"], serde_json::json!([]), "{tier}");
+        let names: Vec<_> =
+            check["items"].as_array().unwrap().iter().map(|i| i["kernel"].as_str().unwrap()).collect();
+        for rows in ["m16", "m32", "m33"] {
+            assert!(names.iter().any(|name| name.ends_with(rows)), "{tier}: {rows} is not in {names:?}");
+        }
+    }
+    // One adapter by its number, one by its name, and one that is not there.
+    let index = checked[0]["index"].to_string();
+    let name = checked[0]["name"].as_str().unwrap();
+    for wanted in [index.as_str(), name, "auto"] {
+        let output =
+            redraft(scene.home.path(), &["devices", "--json", "--adapter", wanted]).output().unwrap();
+        expect(&output, 0, &[]);
+        let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(value[0]["name"], checked[0]["name"], "{wanted}");
+        assert!(value.as_array().unwrap().len() == 1 || wanted == name, "{wanted}: {value}");
+    }
+    let absent = ["devices", "--check", "--adapter", "no such adapter"];
+    expect(&redraft(scene.home.path(), &absent).output().unwrap(), 1, &["no such adapter", name]);
     let output = redraft(scene.home.path(), &["devices"]).output().unwrap();
     expect(&output, 0, &[]);
     for word in ["0: ", "backend", "features", "limits", "usable"] {

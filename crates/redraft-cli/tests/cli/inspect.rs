@@ -45,6 +45,18 @@ fn the_cache_type_changes_the_plan() {
 }
 
 #[test]
+fn a_context_beyond_the_models_own_is_warned_of() {
+    let home = tempfile::tempdir().unwrap();
+    let file = tiny(home.path());
+    let output = redraft(home.path(), &["inspect", &file, "--json", "-c", "513"]).output().unwrap();
+    expect(&output, 0, &["warning", "--context 513", "512 tokens"]);
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(value["memory"]["context"], 513);
+    let output = redraft(home.path(), &["inspect", &file, "-c", "512"]).output().unwrap();
+    assert_eq!(text(&output.stderr), "");
+}
+
+#[test]
 fn text_lists_the_same_and_cuts_long_arrays() {
     let home = tempfile::tempdir().unwrap();
     let file = tiny(home.path());

@@ -35,6 +35,7 @@ fn bad_conversations_are_refused_with_the_reason() {
         (b"[{\"role\":1,\"content\":\"x\"}]", "not a conversation"),
         (b"[{\"role\":\"user\",\"content\":{}}]", "not a conversation"),
         (b"[{\"role\":\"user\",\"content\":\"x\"}", "line 1"),
+        (b"[{\"role\":\"user\",\"content\":\"\"}]", "last message is empty"),
         (b"[{\"role\":\"\",\"content\":\"x\"}]", "empty role"),
         (b"[{\"role\":\"user\",\"content\":\"\xff\"}]", "not UTF-8"),
         (deep.as_bytes(), "not a conversation"),
@@ -56,6 +57,7 @@ fn standard_input_is_the_prompt_when_none_is_given() {
     expect(&piped(home.path(), &["generate", "-"], b"a\xff"), 1, &["standard input", "byte 1"]);
     let endless = vec![b'a'; (16 << 20) + 1];
     expect(&piped(home.path(), &["generate"], &endless), 1, &["standard input", "longer than"]);
+    expect(&piped(home.path(), &["generate"], b"\n"), 2, &["prompt is empty"]);
     // A good prompt gets as far as the model.
     expect(&piped(home.path(), &["generate"], b"hello\n"), 1, &["absent.gguf"]);
 }

@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use super::synthetic::{Random, rows};
-use crate::kernels::{PANEL_GROUP, TILES};
+use crate::kernels::{PANEL_GROUP, TILES, Tiles};
 use crate::matrix::interleave;
 use crate::{ModelError, Path};
 use redraft_gguf::{GgmlType, GpuFormat, PANEL, pack_rows, unpack_rows};
@@ -31,7 +31,8 @@ pub(super) fn format_name(kind: GgmlType) -> &'static str {
     GpuFormat::for_type(kind).map_or("unknown", GpuFormat::name)
 }
 
-pub(super) async fn check(gpu: &Gpu, kind: GgmlType, path: Path) -> Result<Outcome, ModelError> {
+/// Runs every tile. Returns what the comparison says, and which tiles agree.
+pub(super) async fn check(gpu: &Gpu, kind: GgmlType, path: Path) -> Result<(Outcome, Tiles), ModelError> {
     let mut random = Random::new(11);
     let bytes = rows(&mut random, kind, COLUMNS, ROWS);
     let pack = |source| ModelError::Pack { tensor: "check".to_owned(), source };
@@ -67,7 +68,12 @@ pub(super) async fn check(gpu: &Gpu, kind: GgmlType, path: Path) -> Result<Outco
         let bytes = gpu.fetch(y.slice(0, u64::from(tile) * ROWS as u64 * 4)).await?;
         results.push(bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect());
     }
-    Ok(compare(&results, &weights, &x))
+    // Tiles have different numbers of rows: what two have in common must be equal.
+    let equal = |a: usize, b: usize| match (results.get(a), results.get(b)) {
+        (Some(a), Some(b)) => a.iter().zip(b).all(|(a, b)| a == b),
+        _ => false,
+    };
+    Ok((compare(&results, &weights, &x), Tiles::agreeing(equal)))
 }
 
 fn compare(results: &[Vec<u32>], weights: &[f32], x: &[f32]) -> Outcome {

@@ -6,6 +6,7 @@
 
 use super::arena::{MAX_STEPS, ROOT_INPUT, SCRATCH, TreeBuffers};
 use crate::forward::{Buffers, Layer, MAX_ROWS, Product};
+use crate::kernels::Tiles;
 use crate::load::{Build, Sizes};
 use crate::matrix::Loader;
 use crate::{Model, ModelError, rope};
@@ -36,6 +37,7 @@ impl Default for DrafterOptions {
 #[derive(Debug)]
 pub struct Drafter {
     config: ModelConfig,
+    tiles: Tiles,
     captures: u32,
     target_hidden: u32,
     rank: u32,
@@ -180,7 +182,7 @@ impl Drafter {
         for norm in &self.fc_norm {
             pass.run(norm, [rows, 1, 1])?;
         }
-        self.fc.run(pass, rows)?;
+        self.fc.run(pass, self.tiles, rows)?;
         if propose {
             pass.run(&self.store_input, [self.config.hidden.div_ceil(64), 1, 1])?;
         }
@@ -217,12 +219,12 @@ impl Drafter {
         pass.run(&self.hidden_norm, [rows, 1, 1])?;
         let adapter = self.adapter.as_ref().filter(|_| second);
         if let Some((down, mask, _)) = adapter {
-            down.run(pass, rows)?;
+            down.run(pass, self.tiles, rows)?;
             pass.run(mask, [self.rank.div_ceil(64), rows, 1])?;
         }
-        self.layer.record_behind_norm(pass, &self.config, rows, last)?;
+        self.layer.record_behind_norm(pass, &self.config, self.tiles, rows, last)?;
         if let Some((.., up)) = adapter {
-            up.run(pass, rows)?;
+            up.run(pass, self.tiles, rows)?;
         }
         Ok(())
     }
@@ -234,7 +236,7 @@ impl Drafter {
         };
         pass.run(&self.output_norm, [rows, 1, 1])?;
         pass.run(store, [self.config.hidden.div_ceil(64), rows, 1])?;
-        self.head.run(pass, rows)?;
+        self.head.run(pass, self.tiles, rows)?;
         pass.run(&self.scan, [1, rows, 1])?;
         Ok(pass.run(merge, [1, rows, 1])?)
     }
@@ -339,6 +341,7 @@ impl Load<'_> {
         gpu.flush()?;
         let tables = tables_of(file)?;
         Ok(Drafter {
+            tiles: model.tiles.used,
             captures: 3,
             target_hidden: ht,
             rank: packed.reconsider.rank.unwrap_or(0),

@@ -3,17 +3,22 @@
 use redraft_decode::TokenId;
 use redraft_gguf::Gguf;
 use redraft_gpu::{AdapterChoice, Gpu, GpuOptions, Slice};
-use redraft_model::{Batch, CaptureLayers, KvType, LoadOptions, LogitRows, Model, Path};
+use redraft_model::{Batch, CaptureLayers, KvType, LoadOptions, Model, Path};
 use redraft_testing::{TinyModel, ran_on_gpu};
 use std::sync::Arc;
 
 /// A device of the tier that `path` belongs to: families without subgroups run on a strict device.
 pub(crate) fn device(test: &str, path: Path) -> Arc<Gpu> {
-    let strict = matches!(path, Path::Plain | Path::Slices);
+    let strict = strict(path);
     let options = GpuOptions { strict, ..GpuOptions::default() };
     let gpu = pollster::block_on(Gpu::open(&AdapterChoice::Auto, &options)).expect("an adapter");
     ran_on_gpu(&format!("{test}.{}", path.name()), &gpu.report().name, strict);
     Arc::new(gpu)
+}
+
+/// Whether a family does without subgroups.
+pub(crate) fn strict(path: Path) -> bool {
+    matches!(path, Path::Plain | Path::Slices)
 }
 
 pub(crate) fn load(gpu: &Arc<Gpu>, file: &Vec<u8>, path: Path, kv: KvType, captures: &[u32]) -> Model {
@@ -46,44 +51,6 @@ pub(crate) fn bytes(model: &Model, slice: Slice<'_>) -> Vec<u8> {
     pollster::block_on(model.gpu().fetch(slice)).expect("readable")
 }
 
-/// Everything that a row leaves behind: logits, captures, keys and values.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RowResult {
-    pub(crate) logits: Vec<u32>,
-    pub(crate) captures: Vec<Vec<u32>>,
-    pub(crate) keys_values: Vec<(Vec<u8>, Vec<u8>)>,
-}
-
 pub(crate) fn run(model: &Model, batch: &Batch) {
     model.submit(batch, |_| Ok(()), &[]).expect("a valid batch");
-}
-
-/// The results of all rows of a batch that was just run; row i is in slot `committed + i`.
-pub(crate) fn results(model: &Model, committed: u32, rows: u32) -> Vec<RowResult> {
-    let bits = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect::<Vec<_>>();
-    let hidden = model.config().hidden as usize;
-    let captures: Vec<Vec<u32>> = (0..model.capture_layers().len())
-        .map(|layer| bits(floats(model, model.capture(layer, rows).expect("captured"))))
-        .collect();
-    (0..rows)
-        .map(|row| RowResult {
-            logits: bits(floats(model, model.logits_row(row))),
-            captures: captures
-                .iter()
-                .map(|layer| layer[row as usize * hidden..(row as usize + 1) * hidden].to_vec())
-                .collect(),
-            keys_values: (0..model.config().layers as usize)
-                .map(|layer| {
-                    let (key, value) = model.key_value(layer, committed + row).expect("a slot");
-                    (bytes(model, key), bytes(model, value))
-                })
-                .collect(),
-        })
-        .collect()
-}
-
-/// One token after `committed` others, as plain decoding computes it.
-pub(crate) fn step(model: &Model, committed: u32, token: TokenId) -> RowResult {
-    run(model, &Batch::chain(committed, &[token], LogitRows::All).with_captures());
-    results(model, committed, 1).pop().expect("one row")
 }

@@ -1,5 +1,7 @@
 //! Single kernels against their formulas in f64 on the CPU, at odd sizes.
 
+mod qkv_rope;
+
 use redraft_gguf::{GgmlType, GpuFormat, PANEL, pack_rows, unpack_rows};
 use redraft_gpu::{AdapterChoice, Buffer, BufferUse, Gpu, GpuOptions};
 use redraft_shaders::params::{
@@ -152,8 +154,14 @@ fn gate_up() {
             order.iter().flat_map(|row| both[row * columns..(row + 1) * columns].iter().copied()).collect();
         let (format, words, weights) = packed(GgmlType::F32, columns, order.len(), &ordered);
         let x = values(5, 8 * columns);
-        let params = GateUpParams { rows: small(rows), blocks: small(columns / 32), pad0: 0, pad1: 0 };
-        let y = bench.room(8 * rows);
+        let (first, stride) = (3, rows + 5);
+        let params = GateUpParams {
+            rows: small(rows),
+            blocks: small(columns / 32),
+            first: small(first),
+            stride: small(stride),
+        };
+        let y = bench.room(8 * stride);
         let buffers = [
             &bench.uniform(&params),
             &bench.uniform(&step(2)),
@@ -163,7 +171,7 @@ fn gate_up() {
         ];
         let panels = order.len().div_ceil(PANEL).next_multiple_of(4);
         bench.run("gate_up", &[format.name(), "m2", "broadcast"], &buffers, [small(panels / 4), 1, 1]);
-        let mut expected = Vec::new();
+        let mut expected = vec![0.0; 2 * stride];
         for m in 0..2 {
             for n in 0..rows {
                 let product = |which: usize| {
@@ -171,10 +179,10 @@ fn gate_up() {
                     dot(&weights[at..at + columns], &x[m * columns..(m + 1) * columns])
                 };
                 let (gate, up) = (product(0), product(1));
-                expected.push(single(gate / (1.0 + (-gate).exp()) * up));
+                expected[m * stride + first + n] = single(gate / (1.0 + (-gate).exp()) * up);
             }
         }
-        assert_close(&format!("{rows}x{columns}"), &bench.floats(&y, 2 * rows), &expected, CLOSE);
+        assert_close(&format!("{rows}x{columns}"), &bench.floats(&y, 2 * stride), &expected, CLOSE);
     }
 }
 

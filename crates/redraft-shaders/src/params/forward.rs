@@ -42,14 +42,14 @@ pub struct MatmulParams {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct GateUpParams {
-    /// Columns of y: rows of the gate, and of the up projection.
+    /// Rows of the gate, and of the up projection, in this matrix.
     pub rows: u32,
     /// Blocks of 32 along k.
     pub blocks: u32,
-    /// Padding.
-    pub pad0: u32,
-    /// Padding.
-    pub pad1: u32,
+    /// Column of y that row 0 writes.
+    pub first: u32,
+    /// Columns of y.
+    pub stride: u32,
 }
 
 /// Parameters of `qkv_rope`.

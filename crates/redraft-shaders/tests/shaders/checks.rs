@@ -131,10 +131,11 @@ pub(crate) fn run_tint(tint: &Path, label: &str, text: &str) -> Option<String> {
 }
 
 /// Browser texts are accepted by `tint`. Returns how many texts it read, or `None` for a declared skip.
-pub(crate) fn tint_accepts(kernels: &[Kernel]) -> Option<usize> {
+pub(crate) fn tint_accepts(test: &str, kernels: &[Kernel]) -> Option<usize> {
     let Some(tint) = find_tint() else {
         let count = kernels.len();
-        eprintln!("SKIPPED: no `tint` on the PATH, browser text of {count} variants not checked");
+        let why = format!("no `tint` on the PATH, browser text of {count} variants not checked");
+        redraft_testing::declared_skip(test, &why);
         return None;
     };
     let mut seen = BTreeSet::new();

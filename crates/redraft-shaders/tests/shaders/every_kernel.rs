@@ -43,7 +43,7 @@ fn native_and_browser_text_differ_only_in_enable_lines() {
 
 #[test]
 fn browser_text_passes_tint() {
-    if let Some(texts) = checks::tint_accepts(kernels()) {
+    if let Some(texts) = checks::tint_accepts("shaders: browser_text_passes_tint", kernels()) {
         eprintln!("{texts} distinct texts through tint");
     }
 }

@@ -87,7 +87,9 @@ fn fixtures_pass_every_check_of_the_real_kernels() {
         checks::bindings_in_order(kernel);
         checks::targets_differ_in_enables(kernel);
     }
-    if let Some(texts) = checks::tint_accepts(&kernels) {
+    if let Some(texts) =
+        checks::tint_accepts("shaders: fixtures_pass_every_check_of_the_real_kernels", &kernels)
+    {
         assert_eq!(texts, 7, "distinct texts");
     }
 }
@@ -95,7 +97,7 @@ fn fixtures_pass_every_check_of_the_real_kernels() {
 #[test]
 fn tint_refuses_what_browsers_refuse() {
     let Some(tint) = checks::find_tint() else {
-        eprintln!("SKIPPED: no `tint` on the PATH");
+        redraft_testing::declared_skip("shaders: tint_refuses_what_browsers_refuse", "no `tint` on the PATH");
         return;
     };
     let kernel = find("scale.q8.f32.subgroups");

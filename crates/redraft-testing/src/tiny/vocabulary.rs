@@ -1,5 +1,6 @@
 //! The tokenizer of tiny models: byte-level BPE of any size from 259 tokens up.
 
+use serde_json::json;
 use std::collections::HashSet;
 
 /// The control tokens, first in the vocabulary as SmolLM2 has them.
@@ -51,6 +52,35 @@ impl Vocabulary {
             types.push(UNUSED);
         }
         Self { tokens, types, merges }
+    }
+
+    /// A `tokenizer.json` as transformers writes it, with SmolLM2's way to cut words.
+    pub(super) fn to_json(&self) -> String {
+        let added = |(id, content): (usize, &String)| {
+            json!({
+                "id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
+                "normalized": false, "special": true,
+            })
+        };
+        let all = || self.tokens.iter().enumerate();
+        let control: Vec<_> = all().take(CONTROL.len()).map(added).collect();
+        let spelt: serde_json::Map<_, _> =
+            all().skip(CONTROL.len()).map(|(id, token)| (token.clone(), json!(id))).collect();
+        json!({
+            "version": "1.0", "truncation": null, "padding": null, "added_tokens": control, "normalizer": null,
+            "pre_tokenizer": { "type": "Sequence", "pretokenizers": [
+                { "type": "Digits", "individual_digits": true },
+                { "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true },
+            ] },
+            "post_processor": null,
+            "decoder": { "type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true },
+            "model": {
+                "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+                "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+                "vocab": spelt, "merges": self.merges,
+            },
+        })
+        .to_string()
     }
 }
 
