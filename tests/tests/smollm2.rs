@@ -3,7 +3,8 @@
 
 use pollster::block_on;
 use redraft::{
-    Engine, EngineOptions, FileSource, GenerateOptions, KvType, Message, RenderOptions, Rows, TokenId, Want,
+    Engine, EngineOptions, FileSource, GenerateOptions, KvType, Message, OracleEntry, Plan, RenderOptions,
+    Rows, SamplingParams, Speculation, TokenId, Want,
 };
 use redraft_testing::{model_path, reference::argmax, shared_data};
 use redraft_tests::{answer, gap, ids, load};
@@ -137,4 +138,52 @@ fn the_strict_tier_is_within_rounding() {
     let options = EngineOptions { strict: true, ..EngineOptions::default() };
     let Some((mut engine, prompts)) = open("smollm2.strict", options) else { return };
     teacher_forced(&mut engine, &prompts[3], &F16);
+}
+
+/// Answers with speculation are those without, whoever proposes.
+fn speculation_changes_nothing(name: &str, options: EngineOptions, plans: &[Plan]) {
+    let Some((mut engine, prompts)) = open(name, EngineOptions { oracle: true, ..options }) else { return };
+    for (prompt, temperature) in prompts.iter().zip([0.0, 0.7]) {
+        let input = tokens(&prompt.prompt_ids);
+        let sampling = SamplingParams { temperature, seed: 5, ..SamplingParams::default() };
+        let options =
+            GenerateOptions { max_tokens: 24, ignore_eos: true, sampling, ..GenerateOptions::default() };
+        let (_, plain) = answer(&mut engine, &input, options.clone()).expect("an answer");
+        // Every third token is foretold wrongly.
+        let entries: Vec<_> = plain
+            .ids
+            .iter()
+            .enumerate()
+            .map(|(at, id)| {
+                let token = TokenId(if at % 3 == 2 { 5 } else { id.0 });
+                OracleEntry {
+                    first: vec![(token, -0.5), (TokenId(7), -2.0)],
+                    second: vec![(*id, -1.0)],
+                    unsure: 0.6,
+                }
+            })
+            .collect();
+        engine.foretell(u32::try_from(input.len()).expect("short"), &entries).expect("fits");
+        for plan in plans {
+            let speculation = Speculation::Plan(*plan);
+            let (_, fast) = answer(&mut engine, &input, GenerateOptions { speculation, ..options.clone() })
+                .expect("an answer");
+            assert_eq!(fast.ids, plain.ids, "{plan:?}, T = {temperature}");
+            let stats = fast.speculation.expect("speculation was on");
+            assert!(!plan.drafter || stats.accepted > 5, "{plan:?}: {stats:?}");
+        }
+    }
+}
+
+#[test]
+fn answers_are_the_same_with_speculation() {
+    let reconsider = Plan::reconsider(15, 4, 2, 2, 2, 2);
+    let plans = [Plan::chain(1), Plan::chain(3), Plan { lookup: true, ..reconsider }, Plan::lookup(4)];
+    speculation_changes_nothing("smollm2.speculation", EngineOptions::default(), &plans);
+}
+
+#[test]
+fn answers_are_the_same_with_speculation_strictly() {
+    let options = EngineOptions { strict: true, ..EngineOptions::default() };
+    speculation_changes_nothing("smollm2.speculation.strict", options, &[Plan::chain(3)]);
 }

@@ -86,6 +86,9 @@ pub enum ModelError {
     /// Tables out of range.
     #[error("speculation: {0}")]
     Tables(#[from] redraft_decode::draft::TablesError),
+    /// A tree that is none.
+    #[error("speculation: {0}")]
+    Tree(redraft_decode::TreeError),
     /// The target computed no number.
     #[error(
         "the greatest logit after {position} tokens is {found}: the weights are damaged, or the adapter computes wrong results; fetch the model again, and run `redraft devices --check`"

@@ -1,6 +1,7 @@
 //! The forward pass: buffers, prebuilt dispatches, and the order they run in.
 
 use crate::batch::batch;
+use crate::buffers::Buffers;
 use crate::kernels::{TILES, TileReport, Tiles};
 use crate::matrix::Matrix;
 use crate::{Batch, KvType, LogitRows, MemoryPlan, ModelError, Path};
@@ -137,36 +138,6 @@ pub(crate) struct Shape {
     pub(crate) logits: u32,
     /// Whether the residual stream is captured.
     pub(crate) captures: bool,
-}
-
-/// Everything a step computes with; made at load time.
-#[derive(Debug)]
-pub(crate) struct Buffers {
-    /// [`Step`] of the whole batch, and of the rows whose logits are computed.
-    pub(crate) step: Buffer,
-    pub(crate) head_step: Buffer,
-    /// `[rows]` of token, position, slot, 0.
-    pub(crate) rows: Buffer,
-    /// `[rows][MAX_ROWS]` slots of ancestors.
-    pub(crate) slots: Buffer,
-    /// `[rows][hidden]` residual stream.
-    pub(crate) h: Buffer,
-    /// `[rows][hidden]` normalised.
-    pub(crate) x: Buffer,
-    /// `[rows][heads * head_dim]`.
-    pub(crate) q: Buffer,
-    /// `[rows][heads * head_dim]` attention output.
-    pub(crate) mixed: Buffer,
-    /// `[rows][ffn]`.
-    pub(crate) act: Buffer,
-    /// `[rows][heads][context + MAX_ROWS]`; small where attention needs none.
-    pub(crate) scores: Buffer,
-    /// `[rows][vocab]`.
-    pub(crate) logits: Buffer,
-    /// `[captured layers][MAX_ROWS][hidden]`.
-    pub(crate) captures: Option<Buffer>,
-    /// Per layer: keys and values, `[context + MAX_ROWS][kv_heads * head_dim]`.
-    pub(crate) kv: Vec<(Buffer, Buffer)>,
 }
 
 /// A model on the GPU.

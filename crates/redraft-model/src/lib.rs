@@ -11,6 +11,7 @@
 //! Shapes are row-major, the last dimension fastest, in f32 unless said otherwise.
 
 mod batch;
+mod buffers;
 pub mod check;
 mod draft;
 mod error;
@@ -24,7 +25,10 @@ mod sampler;
 mod warm_up;
 
 pub use batch::{Batch, LogitRows};
-pub use draft::{Drafter, DrafterOptions, Oracle, OracleEntry, RoundResult, Speculator, SpeculatorOptions};
+pub use draft::{
+    Drafter, DrafterOptions, Oracle, OracleEntry, RoundResult, RoundTrace, Speculator, SpeculatorOptions,
+    TraceNode, TreeKernel,
+};
 pub use error::ModelError;
 pub use forward::{CaptureLayers, Model};
 pub use kernels::{Path, TileReport, Tiles};

@@ -1,6 +1,7 @@
 //! From a GGUF file to a model on the GPU.
 
-use crate::forward::{Attention, Buffers, CaptureLayers, Layer, MAX_ROWS, Model, Product};
+use crate::buffers::{Buffers, Sizes};
+use crate::forward::{Attention, CaptureLayers, Layer, MAX_ROWS, Model, Product};
 use crate::kernels::{PANEL_GROUP, ProductPipelines, TILES};
 use crate::matrix::{Loader, Matrix, Part, RowSource};
 use crate::warm_up::{kv_flag, warm_up};
@@ -149,59 +150,6 @@ fn check_shape(config: &ModelConfig) -> Result<(), ModelError> {
         });
     }
     Ok(())
-}
-
-/// What the buffers of a forward pass depend on beyond the model's shape.
-pub(crate) struct Sizes {
-    /// Positions and slots of the KV cache.
-    pub(crate) slots: u32,
-    /// Columns of the normalised rows that products read.
-    pub(crate) x_columns: u32,
-    /// Layers that are captured.
-    pub(crate) captures: usize,
-}
-
-impl Buffers {
-    pub(crate) async fn new(
-        gpu: &Gpu,
-        config: &ModelConfig,
-        path: Path,
-        kv: KvType,
-        sizes: &Sizes,
-    ) -> Result<Self, ModelError> {
-        let rows = |columns: u32| u64::from(MAX_ROWS) * u64::from(columns) * 4;
-        let storage = async |label: &str, bytes: u64| gpu.buffer(label, bytes, BufferUse::Storage).await;
-        let slots = u64::from(sizes.slots);
-        let kv_bytes = slots * u64::from(config.kv_heads * config.head_dim) * kv.bytes();
-        let mut layers = Vec::new();
-        for layer in 0..config.layers {
-            layers.push((
-                storage(&format!("keys.{layer}"), kv_bytes).await?,
-                storage(&format!("values.{layer}"), kv_bytes).await?,
-            ));
-        }
-        let q = config.heads * config.head_dim;
-        let scores = if path.whole_rows() { rows(config.heads) * slots } else { 16 };
-        let blank = Step { rows: 0, source: 0, tree_start: 0, pad0: 0 };
-        Ok(Self {
-            step: gpu.shared_uniform("step", &blank).await?,
-            head_step: gpu.shared_uniform("head_step", &blank).await?,
-            rows: storage("rows", rows(4)).await?,
-            slots: storage("slots", rows(MAX_ROWS)).await?,
-            h: storage("h", rows(config.hidden)).await?,
-            x: storage("x", rows(sizes.x_columns)).await?,
-            q: storage("q", rows(q)).await?,
-            mixed: storage("mixed", rows(q)).await?,
-            act: storage("act", rows(config.ffn)).await?,
-            scores: storage("scores", scores).await?,
-            logits: storage("logits", rows(config.vocab)).await?,
-            captures: match sizes.captures {
-                0 => None,
-                count => Some(storage("captures", rows(config.hidden) * count as u64).await?),
-            },
-            kv: layers,
-        })
-    }
 }
 
 /// Work in progress: what every part of a forward pass is built from.

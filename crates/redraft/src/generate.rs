@@ -6,7 +6,7 @@ use redraft_decode::draft::{Origin, SpeculationStats};
 use redraft_decode::sampling::key_float;
 use redraft_decode::{LogProbs, SamplingParams, StopPolicy, StopReason, TokenId, log_probs};
 use redraft_gpu::Pass;
-use redraft_model::{Batch, LogitRows, ModelError};
+use redraft_model::{Batch, LogitRows, ModelError, RoundTrace, TreeKernel};
 use redraft_text::{Detokenizer, StopMatcher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,6 +46,10 @@ pub struct GenerateOptions {
     pub ignore_eos: bool,
     /// Whether and how the answer is drafted ahead; its tokens do not depend on it.
     pub speculation: Speculation,
+    /// With the first token of each round its draft tree; rounds are slower then.
+    pub trace: bool,
+    /// Kernels of the tree that run on the CPU instead, to find one that is wrong; rounds are much slower then.
+    pub on_cpu: Vec<TreeKernel>,
 }
 
 impl Default for GenerateOptions {
@@ -58,6 +62,8 @@ impl Default for GenerateOptions {
             cancel: CancelToken::default(),
             ignore_eos: false,
             speculation: Speculation::Off,
+            trace: false,
+            on_cpu: Vec::new(),
         }
     }
 }
@@ -73,6 +79,8 @@ pub struct Step {
     pub log_probs: Option<LogProbs>,
     /// Who proposed the token before the target confirmed it.
     pub origin: Origin,
+    /// The tree of the round whose first token this is, if asked for.
+    pub trace: Option<RoundTrace>,
 }
 
 /// Where the time went.
@@ -220,7 +228,8 @@ impl<'e> TokenStream<'e> {
             self.timings.decode_s += elapsed;
             self.timings.decode_tokens += 1;
         }
-        Ok(Some(Step { id, text, log_probs, origin }))
+        let trace = self.rounds.as_mut().and_then(|rounds| rounds.trace.take());
+        Ok(Some(Step { id, text, log_probs, origin, trace }))
     }
 
     /// Computes what is left of the prompt, chunk by chunk, and samples; `None` if cancelled.
@@ -296,7 +305,12 @@ impl<'e> TokenStream<'e> {
             };
             let answered = u32::try_from(self.ids.len()).unwrap_or(u32::MAX);
             let limit = self.options.max_tokens.saturating_sub(answered);
-            let result = engine.round(rounds, plan, last, limit).await?;
+            let stepwise = (self.options.trace || !self.options.on_cpu.is_empty())
+                .then_some(self.options.on_cpu.as_slice());
+            let result = engine.round(rounds, plan, last, limit, stepwise).await?;
+            if !self.options.trace {
+                rounds.trace = None;
+            }
             rounds.take(result, plan);
         }
         let Some(emitted) = rounds.queue.pop_front() else { return Ok(None) };

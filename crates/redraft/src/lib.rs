@@ -49,8 +49,8 @@ pub use redraft_gpu::{
 };
 pub use redraft_model::check::{CheckItem, CheckProgress, CheckReport, Outcome};
 pub use redraft_model::{
-    CaptureLayers, KvType, MemoryPlan, ModelError, OracleEntry, Path, Phase, Planned, Progress, TileReport,
-    Tiles,
+    CaptureLayers, KvType, MemoryPlan, ModelError, OracleEntry, Path, Phase, Planned, Progress, RoundTrace,
+    TileReport, Tiles, TraceNode, TreeKernel,
 };
 pub use redraft_text::{ChatTemplate, Message, RenderOptions, Special, TemplateError, Tokenizer};
 pub use speculation::Speculation;

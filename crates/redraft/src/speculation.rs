@@ -5,7 +5,9 @@ use redraft_decode::draft::{
     Costs, Curve, Observation, Origin, Plan, Policy, SpeculationStats, standard_plans,
 };
 use redraft_decode::{SamplingParams, TokenId};
-use redraft_model::{ModelError, OracleEntry, RoundResult, Speculator, SpeculatorOptions};
+use redraft_model::{
+    ModelError, OracleEntry, RoundResult, RoundTrace, Speculator, SpeculatorOptions, TreeKernel,
+};
 use std::collections::VecDeque;
 use web_time::Instant;
 
@@ -61,6 +63,8 @@ pub(crate) struct Rounds {
     /// The round that the queue is of.
     last: Option<(Plan, RoundResult)>,
     pub(crate) stats: SpeculationStats,
+    /// The tree of the last round, if it was traced and nobody has seen it.
+    pub(crate) trace: Option<RoundTrace>,
     /// Why speculation was given up, if it was.
     pub(crate) given_up: Option<String>,
 }
@@ -77,6 +81,7 @@ impl Rounds {
             queue: VecDeque::new(),
             last: None,
             stats: SpeculationStats::default(),
+            trace: None,
             given_up: None,
         }
     }
@@ -160,6 +165,7 @@ impl Engine {
         plan: Plan,
         root: TokenId,
         limit: u32,
+        stepwise: Option<&[TreeKernel]>,
     ) -> Result<RoundResult, Error> {
         let length = self.position();
         let Some(speculator) = &mut self.speculator else {
@@ -176,7 +182,14 @@ impl Engine {
             speculator.begin(&self.model, &self.sampler, length, root, limit)?;
             rounds.rooted = true;
         }
-        let result = speculator.round(&self.model, &self.sampler).await?;
+        let result = match stepwise {
+            Some(on_cpu) => {
+                let (result, trace) = speculator.round_stepwise(&self.model, &self.sampler, on_cpu).await?;
+                rounds.trace = Some(trace);
+                result
+            }
+            None => speculator.round(&self.model, &self.sampler).await?,
+        };
         rounds.unseen = length + u32::try_from(result.tokens.len()).unwrap_or(0);
         Ok(result)
     }

@@ -1,7 +1,11 @@
 //! Ends inside accepted runs, and that everything which can happen did.
 
 use crate::support::{assert_same, entries, runs, speculated};
-use redraft::{EngineOptions, GenerateOptions, Origin, Plan, SamplingParams, StopReason, TokenId};
+use pollster::block_on;
+use redraft::{
+    EngineOptions, GenerateOptions, OracleEntry, Origin, Plan, Rows, SamplingParams, StopReason, TokenId,
+    Want,
+};
 use redraft_testing::TinyModel;
 use redraft_tests::{answer, load, tiny, tokens};
 use std::collections::BTreeMap;
@@ -96,4 +100,54 @@ fn every_accepted_length_happens() {
     }
     assert!(lengths.iter().all(|count| *count >= 100), "accepted lengths 0 … 5: {lengths:?}");
     assert!(refined > 1000 && duplicates > 1000 && rescues > 100, "{refined}, {duplicates}, {rescues}");
+}
+
+#[test]
+fn frequencies_with_speculation_are_those_of_the_target() {
+    // Pairs of tokens among four: the first is sampled behind the prompt, the second in a round, whatever was drafted.
+    let file = tiny(&TinyModel::default());
+    let options = EngineOptions { oracle: true, ..EngineOptions::default() };
+    let mut engine = load("speculation.frequencies", &file, options);
+    let prompt = tokens(77, 6, 320);
+    let chosen = [11u32, 90, 200, 301];
+    let bias: Vec<_> = chosen.iter().map(|id| (TokenId(*id), 100.0)).collect();
+    let mut softmax = |history: &[TokenId]| -> Vec<f64> {
+        engine.reset();
+        let want = Want { logits: Rows::Last, captures: false };
+        let logits = block_on(engine.forward(history, want)).expect("fits").logits;
+        let weights: Vec<f64> = chosen.iter().map(|id| f64::from(logits[*id as usize]).exp()).collect();
+        let sum: f64 = weights.iter().sum();
+        weights.into_iter().map(|weight| weight / sum).collect()
+    };
+    let mut expected = Vec::new();
+    for (first, p) in chosen.iter().zip(softmax(&prompt)) {
+        let longer: Vec<_> = prompt.iter().copied().chain([TokenId(*first)]).collect();
+        expected.extend(softmax(&longer).into_iter().map(|q| p * q));
+    }
+    let draws = 2000u32;
+    let mut counts = [0u32; 16];
+    let mut drafted = 0;
+    // The oracle proposes the same four tokens for every position, in one order.
+    let top: Vec<_> = chosen.iter().map(|id| (TokenId(*id), -1.4)).collect();
+    let entry = OracleEntry { first: top.clone(), second: top, unsure: 0.5 };
+    engine.foretell(6, &vec![entry; 8]).expect("fits");
+    for seed in 0..u64::from(draws) {
+        let sampling =
+            SamplingParams { temperature: 1.0, logit_bias: bias.clone(), seed, ..SamplingParams::default() };
+        let options =
+            GenerateOptions { max_tokens: 2, ignore_eos: true, sampling, ..GenerateOptions::default() };
+        let fast = speculated(&mut engine, &prompt, &options, Plan::tree(3, 1, 1, 3));
+        let place =
+            |at: usize| chosen.iter().position(|id| *id == fast.1.ids[at].0).expect("one of the four");
+        counts[place(0) * 4 + place(1)] += 1;
+        drafted += fast.1.speculation.expect("speculation was on").rounds;
+    }
+    assert_eq!(drafted, u64::from(draws), "every second token came from a round");
+    let chi: f64 = counts
+        .iter()
+        .zip(&expected)
+        .map(|(count, p)| (f64::from(*count) - p * f64::from(draws)).powi(2) / (p * f64::from(draws)))
+        .sum();
+    // The 99.9 % point with 15 degrees of freedom; the draws are the same on every run.
+    assert!(chi < 37.7, "chi² {chi}: {counts:?}, expected shares {expected:?}");
 }

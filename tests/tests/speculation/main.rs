@@ -3,4 +3,7 @@
 mod answers;
 mod coverage;
 mod drafters;
+mod errors;
+mod soak;
 mod support;
+mod trees;

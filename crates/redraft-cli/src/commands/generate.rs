@@ -167,13 +167,13 @@ fn encode(engine: &Engine, prompt: Prompt) -> Result<Vec<TokenId>, CliError> {
 
 fn options(args: &GenerateArgs, cancel: CancelToken) -> GenerateOptions {
     GenerateOptions {
-        speculation: redraft::Speculation::Off,
         max_tokens: args.sampling.max_tokens.unwrap_or(MAX_TOKENS),
         sampling: args.sampling.params(SamplingParams::default()),
         stop: args.sampling.stop.clone(),
         log_probs: args.logprobs,
         cancel,
         ignore_eos: args.sampling.ignore_eos,
+        ..GenerateOptions::default()
     }
 }
 

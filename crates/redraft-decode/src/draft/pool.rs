@@ -65,6 +65,18 @@ impl Pool {
         self.set_row(0, 0);
     }
 
+    /// Goes on with a round that was grown elsewhere, behind `committed` tokens: `nodes` `[plan.pool_len()]`, `row_nodes`
+    /// `[ROW_IDS]`; what is missing is dead. Counters start at 0.
+    pub fn restore(&mut self, committed: u32, nodes: &[Node], row_nodes: &[u32]) {
+        self.reset(TokenId(NONE), committed);
+        for (own, node) in self.nodes.iter_mut().zip(nodes) {
+            *own = *node;
+        }
+        for (own, node) in self.row_nodes.iter_mut().zip(row_nodes) {
+            *own = *node;
+        }
+    }
+
     /// The plan.
     #[must_use]
     pub fn plan(&self) -> &Plan {

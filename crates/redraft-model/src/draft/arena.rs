@@ -314,20 +314,33 @@ impl Arena {
         Ok(())
     }
 
-    /// Lookup if the plan has it, pruning, and the target's batch.
-    pub(crate) fn record_tree(&self, pass: &mut Pass<'_>, plan: &Plan) -> Result<(), ModelError> {
+    /// Lookup, if the plan has it.
+    pub(crate) fn record_lookup(&self, pass: &mut Pass<'_>, plan: &Plan) -> Result<(), ModelError> {
         if plan.lookup {
             for kernel in &self.lookup {
                 pass.run(kernel, [1, 1, 1])?;
             }
         }
-        pass.run(&self.prune, [plan.pool_len().max(plan.nodes + 1).div_ceil(64), 1, 1])?;
+        Ok(())
+    }
+
+    /// Which nodes are verified, in which row.
+    pub(crate) fn record_prune(&self, pass: &mut Pass<'_>, plan: &Plan) -> Result<(), ModelError> {
+        Ok(pass.run(&self.prune, [plan.pool_len().max(plan.nodes + 1).div_ceil(64), 1, 1])?)
+    }
+
+    /// The target's batch.
+    pub(crate) fn record_layout(&self, pass: &mut Pass<'_>) -> Result<(), ModelError> {
         Ok(pass.run(&self.layout, [1, 1, 1])?)
     }
 
-    /// Acceptance, and the target's cache of what was accepted.
+    /// What of the batch is accepted.
     pub(crate) fn record_accept(&self, pass: &mut Pass<'_>) -> Result<(), ModelError> {
-        pass.run(&self.accept, [1, 1, 1])?;
+        Ok(pass.run(&self.accept, [1, 1, 1])?)
+    }
+
+    /// The target's cache of what was accepted.
+    pub(crate) fn record_compact(&self, pass: &mut Pass<'_>) -> Result<(), ModelError> {
         for layer in &self.compact {
             pass.run(layer, [self.compact_groups, 1, 1])?;
         }

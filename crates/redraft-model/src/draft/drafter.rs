@@ -5,9 +5,10 @@
 //! on `g`. It runs on the target's own kernels, so a row of it does not depend on its batch either.
 
 use super::arena::{MAX_STEPS, ROOT_INPUT, SCRATCH, TreeBuffers};
-use crate::forward::{Buffers, Layer, MAX_ROWS, Product};
+use crate::buffers::{Buffers, Sizes};
+use crate::forward::{Layer, MAX_ROWS, Product};
 use crate::kernels::Tiles;
-use crate::load::{Build, Sizes};
+use crate::load::Build;
 use crate::matrix::Loader;
 use crate::{Model, ModelError, rope};
 use redraft_decode::SamplingParams;

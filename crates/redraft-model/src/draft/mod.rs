@@ -14,7 +14,9 @@ mod arena;
 mod drafter;
 mod oracle;
 mod round;
+mod stepwise;
 
 pub use drafter::{Drafter, DrafterOptions};
 pub use oracle::{Oracle, OracleEntry};
 pub use round::{RoundResult, Speculator, SpeculatorOptions};
+pub use stepwise::{RoundTrace, TraceNode, TreeKernel};

@@ -4,7 +4,7 @@ use super::arena::{MAX_STEPS, TreeBuffers};
 use crate::forward::MAX_ROWS;
 use crate::{Model, ModelError};
 use redraft_decode::TokenId;
-use redraft_decode::draft::{NONE, Plan};
+use redraft_decode::draft::NONE;
 use redraft_gpu::{Buffer, Dispatch, Pass};
 
 /// Candidates of a row, as the kernels have it.
@@ -80,7 +80,7 @@ impl Oracle {
         Ok(())
     }
 
-    pub(crate) fn record_step(&self, pass: &mut Pass<'_>, _plan: &Plan, step: u32) -> Result<(), ModelError> {
+    pub(crate) fn record_step(&self, pass: &mut Pass<'_>, step: u32) -> Result<(), ModelError> {
         match self.steps.get(step as usize) {
             Some(dispatch) => Ok(pass.run(dispatch, [1, 1, 1])?),
             None => Ok(()),

@@ -10,7 +10,7 @@ use redraft_decode::draft::{Counters, Origin, Plan, RoundStats, Tables};
 use redraft_decode::sampling::key_float;
 use redraft_decode::{SamplingParams, TokenId};
 use redraft_drafter::DrafterFile;
-use redraft_gpu::{Gpu, Pass, Readback};
+use redraft_gpu::{Gpu, Pass, Readback, Slice};
 use redraft_shaders::params::{Round, Step};
 use std::sync::Arc;
 
@@ -80,16 +80,16 @@ impl RoundResult {
 /// [`round`]: Speculator::round
 #[derive(Debug)]
 pub struct Speculator {
-    gpu: Arc<Gpu>,
-    arena: Arena,
+    pub(crate) gpu: Arc<Gpu>,
+    pub(crate) arena: Arena,
     proposer: Proposer,
-    plan: Plan,
-    tables: Tables,
-    ends: Vec<TokenId>,
+    pub(crate) plan: Plan,
+    pub(crate) tables: Tables,
+    pub(crate) ends: Vec<TokenId>,
     sampling: SamplingParams,
     readback: Readback,
     /// Tokens in the target's cache.
-    length: u32,
+    pub(crate) length: u32,
     /// Positions whose keys and values the drafter holds, for the sequence that they were computed for.
     extended: u32,
 }
@@ -308,26 +308,31 @@ impl Speculator {
     /// # Errors
     /// [`ModelError::NotFinite`] if the target computed no number; [`ModelError::Gpu`].
     pub async fn round(&mut self, model: &Model, sampler: &Sampler) -> Result<RoundResult, ModelError> {
-        let length = self.length;
-        if length >= model.context {
-            return Err(batch(
-                "committed tokens of a round",
-                u64::from(length),
-                format!("below the context of {}", model.context),
-            ));
-        }
+        self.check_room(model)?;
         let whole = self.arena.buffers.round.whole();
         self.gpu.submit(
             |pass| self.record(pass, model, sampler),
-            &[(redraft_gpu::Slice { size: RoundResult::BYTES, ..whole }, &self.readback)],
+            &[(Slice { size: RoundResult::BYTES, ..whole }, &self.readback)],
         )?;
         let bytes = self.gpu.read(&self.readback, RoundResult::BYTES).await?;
-        let round: Round = bytemuck::pod_read_unaligned(&bytes);
+        self.finish(&bytemuck::pod_read_unaligned(&bytes))
+    }
+
+    pub(crate) fn check_room(&self, model: &Model) -> Result<(), ModelError> {
+        if self.length < model.context {
+            return Ok(());
+        }
+        let expected = format!("below the context of {}", model.context);
+        Err(batch("committed tokens of a round", u64::from(self.length), expected))
+    }
+
+    /// Takes note of what a round left behind.
+    pub(crate) fn finish(&mut self, round: &Round) -> Result<RoundResult, ModelError> {
         if round.stop == 3 {
-            return Err(ModelError::NotFinite { position: length, found: key_float(round.greatest) });
+            return Err(ModelError::NotFinite { position: round.start, found: key_float(round.greatest) });
         }
         self.length = round.length;
-        if self.needs_features() && self.plan_extends() {
+        if self.needs_features() && self.plan.drafter {
             self.extended = round.length;
         }
         let emitted = round.emitted as usize;
@@ -346,11 +351,6 @@ impl Speculator {
             looked_up: round.looked_up,
             faults: round.faults,
         })
-    }
-
-    /// Whether rounds keep the drafter's cache up to date.
-    fn plan_extends(&self) -> bool {
-        self.plan.drafter
     }
 
     /// Computes one drafter step of `rows` rows (an extend pass if `extend`) after `position` tokens and waits for it. For
@@ -378,44 +378,74 @@ impl Speculator {
 
     fn record(&self, pass: &mut Pass<'_>, model: &Model, sampler: &Sampler) -> Result<(), ModelError> {
         let plan = &self.plan;
-        // No row of target or drafter attends past it.
-        let last = self.length + plan.depth + 1;
-        if plan.drafter {
-            self.record_draft(pass, last)?;
+        for step in (0..=plan.steps()).filter(|_| plan.drafter) {
+            if step > 0 {
+                self.record_rows(pass, step)?;
+            }
+            self.record_outputs(pass, step)?;
+            self.arena.record_grow(pass, plan, step)?;
         }
-        self.arena.record_tree(pass, plan)?;
-        let rows = plan.verified_rows();
-        let features = plan.drafter && self.needs_features();
-        model.record(pass, &Shape { rows, last, logits: rows, captures: features })?;
-        sampler.record(pass, rows)?;
+        self.arena.record_lookup(pass, plan)?;
+        self.arena.record_prune(pass, plan)?;
+        self.arena.record_layout(pass)?;
+        self.record_verify(pass, model, sampler)?;
         self.arena.record_accept(pass)?;
+        self.record_keep(pass)
+    }
+
+    /// No row of target or drafter attends past this key.
+    fn last_key(&self) -> u32 {
+        self.length + self.plan.depth + 1
+    }
+
+    /// The rows of step `step`, 1 or more.
+    pub(crate) fn record_rows(&self, pass: &mut Pass<'_>, step: u32) -> Result<(), ModelError> {
+        self.arena.record_rows(pass, &self.plan, step)
+    }
+
+    /// What the proposer says of the rows of a step. A drafter said of the root what it had to say in the extend pass.
+    pub(crate) fn record_outputs(&self, pass: &mut Pass<'_>, step: u32) -> Result<(), ModelError> {
+        if step == 1 {
+            self.arena.record_steps(pass)?;
+        }
         match &self.proposer {
-            Proposer::Drafter(drafter) if features => {
-                drafter.record_path_features(pass, plan.depth + 1)?;
+            Proposer::Drafter(drafter) if step > 0 => {
+                drafter.record_step(pass, &self.plan, step, self.last_key())
+            }
+            Proposer::Oracle(oracle) => oracle.record_step(pass, step),
+            _ => Ok(()),
+        }
+    }
+
+    /// The target's forward pass over the tree, and its own token at every row.
+    pub(crate) fn record_verify(
+        &self,
+        pass: &mut Pass<'_>,
+        model: &Model,
+        sampler: &Sampler,
+    ) -> Result<(), ModelError> {
+        let rows = self.plan.verified_rows();
+        let captures = self.extends();
+        model.record(pass, &Shape { rows, last: self.last_key(), logits: rows, captures })?;
+        sampler.record(pass, rows)
+    }
+
+    /// Keeps what was accepted: the target's cache, and the drafter's rows for it.
+    pub(crate) fn record_keep(&self, pass: &mut Pass<'_>) -> Result<(), ModelError> {
+        self.arena.record_compact(pass)?;
+        let rows = self.plan.depth + 1;
+        match &self.proposer {
+            Proposer::Drafter(drafter) if self.extends() => {
+                drafter.record_path_features(pass, rows)?;
                 self.arena.record_root(pass)?;
-                drafter.record_extend(pass, plan.depth + 1, last, true)
+                drafter.record_extend(pass, rows, self.last_key(), true)
             }
             _ => self.arena.record_root(pass),
         }
     }
 
-    fn record_draft(&self, pass: &mut Pass<'_>, last: u32) -> Result<(), ModelError> {
-        let plan = &self.plan;
-        for step in 0..=plan.steps() {
-            if step == 1 {
-                self.arena.record_steps(pass)?;
-            }
-            if step > 0 {
-                self.arena.record_rows(pass, plan, step)?;
-            }
-            match &self.proposer {
-                // What it says of the root it said in the extend pass.
-                Proposer::Drafter(drafter) if step > 0 => drafter.record_step(pass, plan, step, last)?,
-                Proposer::Oracle(oracle) => oracle.record_step(pass, plan, step)?,
-                _ => {}
-            }
-            self.arena.record_grow(pass, plan, step)?;
-        }
-        Ok(())
+    /// Whether rounds of this plan keep the drafter's cache up to date.
+    fn extends(&self) -> bool {
+        self.plan.drafter && self.needs_features()
     }
 }
