@@ -11,7 +11,8 @@ use std::process::Command;
 use serde_json::Value;
 
 /// The crates that must also run in a browser.
-const LIBRARIES: [&str; 7] = [
+const LIBRARIES: [&str; 8] = [
+    "redraft-drafter",
     "redraft-gguf",
     "redraft-text",
     "redraft-decode",
@@ -60,7 +61,7 @@ fn no_shader_compiler_in_what_runs() {
 
 #[test]
 fn pure_crates_stay_pure() {
-    for package in ["redraft-decode", "redraft-gguf", "redraft-text", "redraft-shaders"] {
+    for package in ["redraft-decode", "redraft-drafter", "redraft-gguf", "redraft-text", "redraft-shaders"] {
         let tree = tree(package, &[]);
         assert!(tree.contains(package), "the tree of {package} was read wrongly: {tree:?}");
         for name in ["wgpu", "redraft-gpu"] {

@@ -23,7 +23,8 @@ pub(crate) enum OnFailure {
 }
 
 /// The crates that must compile for browsers, in dependency order.
-const WASM_CRATES: [&str; 7] = [
+const WASM_CRATES: [&str; 8] = [
+    "redraft-drafter",
     "redraft-gguf",
     "redraft-text",
     "redraft-decode",

@@ -10,7 +10,6 @@ use redraft_gguf::{Gguf, ModelConfig, PANEL, ReadAt, TensorInfo};
 use redraft_gpu::{Buffer, BufferUse, Dispatch, Gpu, Slice};
 use redraft_shaders::params::{
     AttentionParams, CaptureParams, EmbedParams, GateUpParams, MatmulParams, QkvRopeParams, RmsNormParams,
-    Step,
 };
 use std::sync::Arc;
 

@@ -17,9 +17,9 @@ fn ends_inside_accepted_runs() {
     let mut engine = load("speculation.ends", &file, options);
     let plan = Plan::tree(15, 5, 4, 4);
     let id = |text: &str| TokenId(engine.tokenizer().id_of(text).expect("a token of every tiny model"));
-    let among = vec![(id("<|im_end|>"), 8.0), (id("he"), 1e1), (id("in"), 1e1)];
+    let among = vec![(id("<|im_end|>"), 20.0), (id("he"), 25.0), (id("in"), 25.0)];
     let mut inside: BTreeMap<&str, u32> = BTreeMap::new();
-    for seed in 0..400u64 {
+    for seed in 0..300u64 {
         let prompt = tokens(seed, 5, 320);
         let sampling =
             SamplingParams { temperature: 3.0, logit_bias: among.clone(), seed, ..SamplingParams::default() };
@@ -77,14 +77,14 @@ fn every_accepted_length_happens() {
     let plan = Plan::reconsider(40, 5, 6, 4, 3, 2);
     let mut lengths = [0u32; 6];
     let (mut refined, mut duplicates, mut rescues) = (0, 0, 0);
-    for seed in 0..60u64 {
+    for seed in 0..80u64 {
         let prompt = tokens(seed + 1000, 4, 320);
         let sampling = SamplingParams { temperature: 1.0, seed, ..SamplingParams::default() };
         let options =
             GenerateOptions { max_tokens: 100, ignore_eos: true, sampling, ..GenerateOptions::default() };
         let plain = answer(&mut engine, &prompt, options.clone()).expect("an answer");
         // From nearly always right to mostly wrong.
-        let wrong = [0.0, 0.02, 0.1, 0.5][usize::try_from(seed % 4).expect("below 4")];
+        let wrong = [0.0, 0.0, 0.1, 0.5][usize::try_from(seed % 4).expect("below 4")];
         engine.foretell(4, &entries(&plain.1.ids, wrong, 320, seed)).expect("fits");
         let fast = speculated(&mut engine, &prompt, &options, plan);
         assert_same(&format!("seed {seed}"), &plain, &fast);

@@ -62,26 +62,22 @@ fn every_kernel_is_its_twin() {
 }
 
 /// Log-probabilities of the target's tokens under draft logits.
-struct Said<'a> {
-    drafter: &'a reference::Drafter,
-    log_q: Vec<f32>,
-}
+struct Said(Vec<(u32, f32)>);
 
-impl<'a> Said<'a> {
-    fn new(drafter: &'a reference::Drafter, output: &DraftOutput) -> Self {
+impl Said {
+    fn new(drafter: &reference::Drafter, output: &DraftOutput) -> Self {
         let greatest = output.logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let sum: f32 = output.logits.iter().map(|l| (l - greatest).exp()).sum();
-        let log_q = output.logits.iter().map(|l| l - greatest - sum.ln()).collect();
-        Self { drafter, log_q }
+        let token = |at| drafter.token(at).expect("a row of the head");
+        Self(output.logits.iter().enumerate().map(|(at, l)| (token(at), l - greatest - sum.ln())).collect())
     }
 
     fn of(&self, token: TokenId) -> f32 {
-        let at = (0..self.log_q.len()).find(|at| self.drafter.token(*at) == Some(token.0));
-        self.log_q[at.expect("a token of the draft vocabulary")]
+        self.0.iter().find(|(id, _)| *id == token.0).expect("a token of the draft vocabulary").1
     }
 
     fn best(&self) -> f32 {
-        self.log_q.iter().copied().fold(f32::NEG_INFINITY, f32::max)
+        self.0.iter().map(|(_, log_q)| *log_q).fold(f32::NEG_INFINITY, f32::max)
     }
 }
 
@@ -94,16 +90,16 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn node(&mut self, at: usize, output: &DraftOutput, chain: &[usize]) {
+    /// `score`: of the node before a second pass of its parent raised it, which is what its first-pass children add to.
+    fn node(&mut self, at: usize, output: &DraftOutput, chain: &[usize], score: f32) {
         let node = &self.trace.nodes[at];
         let said = Said::new(&self.drafter, output);
         let unsure = node.unsure.expect("an evaluated node");
         assert!((unsure - (1.0 - said.best().exp())).abs() < 2e-3, "node {at}: {unsure}");
         let children: Vec<usize> =
             (0..self.trace.nodes.len()).filter(|child| self.trace.nodes[*child].parent == Some(at)).collect();
-        let edge = |child: usize| self.trace.nodes[child].score - node.score;
         let close = |child: usize, expected: f32| {
-            let found = edge(child);
+            let found = self.trace.nodes[child].score;
             assert!((found - expected).abs() < 1e-2, "child {child} of {at}: {found}, expected {expected}");
         };
         let position = self.trace.start as usize - 1 + node.depth as usize;
@@ -113,18 +109,18 @@ impl Walk<'_> {
                 DraftRow { token: node.token.0, position, chain, second_pass: true, feature: &output.hidden };
             refined = self.drafter.step(&[row]).expect("a valid row").pop();
         }
-        let said = Said::new(&self.drafter, output);
         let again = refined.as_ref().map(|output| Said::new(&self.drafter, output));
         let mut compared = 0;
         for child in &children {
             let token = self.trace.nodes[*child].token;
+            let first = score + said.of(token);
             match (self.trace.nodes[*child].origin, &again) {
-                (Origin::Refined, Some(again)) => close(*child, again.of(token)),
+                (Origin::Refined, Some(again)) => close(*child, node.score + again.of(token)),
                 // A second pass may have raised it.
-                (Origin::Drafted, Some(again)) if edge(*child) > said.of(token) + 1e-2 => {
-                    close(*child, again.of(token));
+                (Origin::Drafted, Some(again)) if self.trace.nodes[*child].score > first + 1e-2 => {
+                    close(*child, node.score + again.of(token));
                 }
-                (Origin::Drafted, _) => close(*child, said.of(token)),
+                (Origin::Drafted, _) => close(*child, first),
                 (origin, _) => panic!("child {child} of {at} is from {origin:?}"),
             }
             compared += 1;
@@ -146,7 +142,11 @@ impl Walk<'_> {
                 };
                 let output = self.drafter.step(&[row]).expect("a valid row").pop().expect("one row");
                 let longer: Vec<usize> = chain.iter().copied().chain([output.slot]).collect();
-                self.node(child, &output, &longer);
+                let own = match (node.origin, &again) {
+                    (Origin::Refined, _) => node.score,
+                    _ => score + said.of(node.token),
+                };
+                self.node(child, &output, &longer, own);
             }
         }
     }
@@ -194,7 +194,7 @@ fn against_the_reference(name: &str, shape: &TinyDrafter, plan: Plan, strict: bo
             .pop()
             .expect("at least one row");
         let mut walk = Walk { drafter: reference, trace, compared: 0, second_passes: 0 };
-        walk.node(0, &last, &[]);
+        walk.node(0, &last, &[], 0.0);
         compared += walk.compared;
         second_passes += walk.second_passes;
     }

@@ -164,7 +164,9 @@ impl Speculator {
         let round: Round = self.fetch_one(&b.round).await?;
         let nodes: Vec<Node> = self.fetch(&b.nodes, self.plan.pool_len() as usize).await?;
         let nodes: Vec<_> = nodes.iter().map(twin_node).collect();
-        let row_nodes: Vec<u32> = self.fetch(&b.row_nodes, ROW_IDS as usize).await?;
+        let mut row_nodes: Vec<u32> = self.fetch(&b.row_nodes, ROW_IDS as usize).await?;
+        // The extend pass has one row; nobody writes what would be its others.
+        row_nodes.iter_mut().take(WIDTH as usize).skip(1).for_each(|node| *node = NONE);
         let tops: Vec<[u32; 2]> = self.fetch(&b.tops, (ROW_IDS * TOP) as usize).await?;
         let unsure: Vec<f32> = self.fetch(&b.unsure, ROW_IDS as usize).await?;
         let mut outputs = Outputs::default();
