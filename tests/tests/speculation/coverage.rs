@@ -19,7 +19,7 @@ fn ends_inside_accepted_runs() {
     let id = |text: &str| TokenId(engine.tokenizer().id_of(text).expect("a token of every tiny model"));
     let among = vec![(id("<|im_end|>"), 20.0), (id("he"), 25.0), (id("in"), 25.0)];
     let mut inside: BTreeMap<&str, u32> = BTreeMap::new();
-    for seed in 0..300u64 {
+    for seed in 0..360u64 {
         let prompt = tokens(seed, 5, 320);
         let sampling =
             SamplingParams { temperature: 3.0, logit_bias: among.clone(), seed, ..SamplingParams::default() };
