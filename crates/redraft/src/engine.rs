@@ -159,9 +159,10 @@ impl Engine {
             skip_first_steps: options.skip_first_steps,
             tiles: options.tiles,
         };
+        let compile_all = !options.skip_first_steps;
         let model = Model::load(Arc::clone(&gpu), source, &gguf, &load, progress).await?;
         let mut sampler = Sampler::new(&model).await?;
-        if !options.skip_first_steps {
+        if compile_all {
             sampler.first_steps(&model).await?;
         }
         let ids = gpu.readback("ids", u64::from(model.max_rows()) * 4).await?;
@@ -174,7 +175,11 @@ impl Engine {
                 },
                 oracle: options.oracle,
             };
-            Some(Speculator::new(&model, &sampler, &options).await?)
+            let mut speculator = Speculator::new(&model, &sampler, &options).await?;
+            if compile_all {
+                speculator.first_steps(&model, &sampler).await?;
+            }
+            Some(speculator)
         } else {
             None
         };
@@ -361,7 +366,7 @@ impl Engine {
         self.truncate(0);
     }
 
-    /// Computes one step of `rows` verification rows (a binary tree, logits for each) after `position` tokens, and
+    /// Computes one step of `rows` verification rows (a binary tree, a token drawn from each) after `position` tokens, and
     /// waits for it. For measurements: the sequence is forgotten.
     ///
     /// # Errors
@@ -371,8 +376,9 @@ impl Engine {
         let tokens = vec![TokenId(0); rows as usize];
         let parents: Vec<_> = (0..rows).map(|row| row.checked_sub(1).map(|above| above / 2)).collect();
         let batch = Batch::tree(position, &tokens, &parents);
-        let first = self.model.logits().slice(0, 4);
-        self.model.submit(&batch, |_| Ok(()), &[(first, &self.ids)])?;
+        let drawn = self.sampler.prepare(&batch)?;
+        let (sampler, first) = (&self.sampler, self.sampler.tokens(1));
+        self.model.submit(&batch, |pass| sampler.record(pass, drawn), &[(first, &self.ids)])?;
         self.model.gpu().read(&self.ids, 4).await?;
         Ok(())
     }

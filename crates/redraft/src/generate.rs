@@ -235,17 +235,18 @@ impl<'e> TokenStream<'e> {
     /// Computes what is left of the prompt, chunk by chunk, and samples; `None` if cancelled.
     async fn prefill(&mut self) -> Result<Option<Sampled>, Error> {
         let chunk = self.engine.model.max_rows() as usize;
-        self.engine.sampler.configure(&self.options.sampling).await?;
-        // Penalties look back on the whole prompt, reused or not.
-        self.engine.sampler.commit(0, &self.engine.sequence)?;
         if let Some(rounds) = &mut self.rounds {
-            if self.options.speculation == Speculation::Auto && self.engine.policy.is_none() {
+            let unknown = self.options.speculation == Speculation::Auto && self.engine.policy.is_none();
+            if unknown && self.engine.context() >= crate::speculation::LEAST_CONTEXT {
                 // Measuring forgets the sequence.
                 self.engine.measure_costs().await?;
                 (self.reused, rounds.unseen) = (0, 0);
             }
             self.engine.ready(&self.options.sampling, &self.policy.eos).await?;
         }
+        self.engine.sampler.configure(&self.options.sampling).await?;
+        // Penalties look back on the whole prompt, reused or not.
+        self.engine.sampler.commit(0, &self.engine.sequence)?;
         loop {
             if self.options.cancel.is_cancelled() {
                 return Ok(None);

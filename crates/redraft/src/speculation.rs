@@ -38,6 +38,9 @@ impl Speculation {
 /// up to date costs is then saved too.
 const PATIENCE: u32 = 48;
 
+/// Tokens of the shortest context in which costs can be measured; in a shorter one the automatic choice is plain.
+pub(crate) const LEAST_CONTEXT: u32 = 32;
+
 /// A token that a round emitted and nobody has seen yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Emitted {
@@ -145,6 +148,25 @@ impl Rounds {
     }
 }
 
+/// A cost curve from costs at 1, 2, 4, 8, 16, … rows. A batch is computed in whole tiles of the smallest of these sizes that
+/// holds it, above eight rows in tiles of eight: rows in between cost what the next larger batch costs.
+fn whole_tiles(points: impl Iterator<Item = (u32, f64)>) -> Vec<(u32, f64)> {
+    let mut curve: Vec<(u32, f64)> = Vec::new();
+    for (rows, cost) in points {
+        match curve.last().copied() {
+            // Between 16 and 32 there are 24 rows.
+            Some((before, below)) if rows > 16 => {
+                let middle = (before + rows) / 2;
+                let half = f64::midpoint(below, cost);
+                curve.extend([(before + 1, half), (middle, half), (middle + 1, cost), (rows, cost)]);
+            }
+            Some((before, _)) if rows > before + 1 => curve.extend([(before + 1, cost), (rows, cost)]),
+            _ => curve.push((rows, cost)),
+        }
+    }
+    curve
+}
+
 impl Engine {
     /// Makes what speculation needs, if it is not there yet, for answers sampled like this.
     pub(crate) async fn ready(&mut self, sampling: &SamplingParams, ends: &[TokenId]) -> Result<(), Error> {
@@ -205,12 +227,13 @@ impl Engine {
     /// [`Error::Model`] if a step fails.
     pub async fn measure_costs(&mut self) -> Result<Costs, Error> {
         self.ready(&SamplingParams::default(), &[]).await?;
-        let position = (self.context() / 4).min(128).max(1);
+        self.sampler.configure(&SamplingParams::default()).await?;
+        let position = (self.context() / 4).clamp(1, 128);
         let mut verify = Vec::new();
-        for rows in [1, 2, 4, 8, 16] {
+        for rows in [1, 2, 4, 8, 16, 32] {
             let mut least = f64::INFINITY;
             // The first run may still compile kernels.
-            for run in 0..4 {
+            for run in 0..if rows > 8 { 3 } else { 5 } {
                 let started = Instant::now();
                 self.time_rows(rows, position).await?;
                 if run > 0 {
@@ -219,21 +242,44 @@ impl Engine {
             }
             verify.push((rows, least));
         }
-        let Some((_, plain)) = verify.first().copied() else { return Err(ModelError::NoDrafter.into()) };
+        let plain = verify.iter().map(|(_, seconds)| *seconds).fold(f64::INFINITY, f64::min);
         let (draft, extend) = self.drafter_costs(position)?;
         let relative = |points: &[(u32, f64)]| {
-            Curve::new(points.iter().map(|(rows, seconds)| (*rows, seconds / plain)).collect())
+            Curve::new(whole_tiles(points.iter().map(|(rows, seconds)| (*rows, seconds / plain))))
         };
-        let costs = Costs {
+        let mut costs = Costs {
             verify: relative(&verify)?,
             draft: relative(&draft)?,
             extend: extend / plain,
-            overhead: 0.02,
-            catch_up: extend / plain / 8.0,
+            overhead: 0.0,
+            catch_up: extend / plain / 4.0,
             catch_up_most: PATIENCE,
         };
+        // What a round takes beyond its forwards: the kernels of the tree and the host.
+        let plan = if self.has_drafter() { Plan::chain(1) } else { Plan::lookup(1) };
+        let round = self.round_seconds(&plan, position).await? / plain;
+        costs.overhead = (round - costs.round(&plan)).clamp(0.0, 1.0);
         self.set_costs(&costs)?;
         Ok(costs)
+    }
+
+    /// The least seconds of a few rounds of `plan` behind `position` tokens, whatever they are.
+    async fn round_seconds(&mut self, plan: &Plan, position: u32) -> Result<f64, Error> {
+        self.reset();
+        let Some(speculator) = &mut self.speculator else { return Ok(0.0) };
+        speculator.set_plan(plan)?;
+        let mut least = f64::INFINITY;
+        for run in 0..5 {
+            // Again from the same place, so that a small context has room.
+            speculator.begin(&self.model, &self.sampler, position, TokenId(0), u32::MAX)?;
+            let started = Instant::now();
+            speculator.round(&self.model, &self.sampler).await?;
+            if run > 0 {
+                least = least.min(started.elapsed().as_secs_f64());
+            }
+        }
+        speculator.rewind(0);
+        Ok(least)
     }
 
     /// Seconds of a drafter step by its rows, and of an extend pass.
@@ -243,7 +289,7 @@ impl Engine {
         };
         let mut time = |rows: u32, extend: bool| -> Result<f64, Error> {
             let mut least = f64::INFINITY;
-            for run in 0..4 {
+            for run in 0..5 {
                 let started = Instant::now();
                 speculator.time_drafter(rows, position, extend)?;
                 if run > 0 {
@@ -253,10 +299,10 @@ impl Engine {
             Ok(least)
         };
         let mut draft = Vec::new();
-        for rows in [1, 4, 8, 16] {
+        for rows in [1, 2, 4, 8, 16] {
             draft.push((rows, time(rows, false)?));
         }
-        Ok((draft, time(8, true)?))
+        Ok((draft, time(4, true)?))
     }
 
     /// Takes costs that were measured on this adapter with this model earlier.

@@ -137,6 +137,27 @@ impl Speculator {
         Ok(speculator)
     }
 
+    /// Runs rounds of a few plans, for drivers that compile a kernel when it first runs.
+    ///
+    /// # Errors
+    /// [`ModelError::Gpu`].
+    pub async fn first_steps(&mut self, model: &Model, sampler: &Sampler) -> Result<(), ModelError> {
+        let before = self.plan;
+        let tree = Plan { lookup: true, ..Plan::reconsider(7, 2, 6, 2, 2, 2) };
+        let plans = match self.has_drafter() {
+            true => [Plan::chain(2), Plan::chain(3), tree],
+            false => [Plan::lookup(1), Plan::lookup(3), Plan::lookup(7)],
+        };
+        // Each begins anew, so that there is room in any context that has room for one.
+        for plan in plans.iter().filter(|plan| plan.verified_rows() < model.context) {
+            self.set_plan(plan)?;
+            self.begin(model, sampler, 1, TokenId(0), u32::MAX)?;
+            self.round(model, sampler).await?;
+        }
+        self.rewind(0);
+        self.set_plan(&before)
+    }
+
     /// Whether a drafter, or an oracle in its place, proposes.
     #[must_use]
     pub fn has_drafter(&self) -> bool {
