@@ -334,6 +334,9 @@ impl<'e> TokenStream<'e> {
     /// One step with sampling behind it in the same pass; reads back four bytes.
     async fn sample(&mut self, mut batch: Batch) -> Result<Sampled, Error> {
         let engine = &mut *self.engine;
+        if let Some(rounds) = self.rounds.as_mut().filter(|rounds| rounds.features) {
+            engine.make_room(rounds, &batch)?;
+        }
         let rows = engine.sampler.prepare(&batch)?;
         let (ids, greatest) = (engine.sampler.tokens(rows), engine.sampler.greatest(rows));
         let sampler = &engine.sampler;

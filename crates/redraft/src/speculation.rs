@@ -6,7 +6,7 @@ use redraft_decode::draft::{
 };
 use redraft_decode::{SamplingParams, TokenId};
 use redraft_model::{
-    ModelError, OracleEntry, RoundResult, RoundTrace, Speculator, SpeculatorOptions, TreeKernel,
+    Batch, ModelError, OracleEntry, RoundResult, RoundTrace, Speculator, SpeculatorOptions, TreeKernel,
 };
 use std::collections::VecDeque;
 use web_time::Instant;
@@ -167,6 +167,11 @@ fn whole_tiles(points: impl Iterator<Item = (u32, f64)>) -> Vec<(u32, f64)> {
     curve
 }
 
+/// The token behind each position from `first` on, `last` behind the last: the drafter pairs each feature with it.
+fn behind(sequence: &[TokenId], first: u32, last: TokenId) -> Vec<TokenId> {
+    sequence.get(first as usize + 1..).unwrap_or_default().iter().copied().chain([last]).collect()
+}
+
 impl Engine {
     /// Makes what speculation needs, if it is not there yet, for answers sampled like this.
     pub(crate) async fn ready(&mut self, sampling: &SamplingParams, ends: &[TokenId]) -> Result<(), Error> {
@@ -196,10 +201,7 @@ impl Engine {
         speculator.set_plan(&plan)?;
         if !rounds.rooted {
             if rounds.features {
-                // The drafter pairs each feature with the token behind it.
-                let behind = self.sequence.get(rounds.unseen as usize + 1..).unwrap_or_default();
-                let next: Vec<_> = behind.iter().copied().chain([root]).collect();
-                speculator.extend(rounds.unseen, &next, true)?;
+                speculator.extend(rounds.unseen, &behind(&self.sequence, rounds.unseen, root), true)?;
             }
             speculator.begin(&self.model, &self.sampler, length, root, limit)?;
             rounds.rooted = true;
@@ -214,6 +216,20 @@ impl Engine {
         };
         rounds.unseen = length + u32::try_from(result.tokens.len()).unwrap_or(0);
         Ok(result)
+    }
+
+    /// Has the drafter compute the rows whose features are kept for it, where those of `batch` would not fit behind them.
+    pub(crate) fn make_room(&mut self, rounds: &mut Rounds, batch: &Batch) -> Result<(), Error> {
+        let (computed, rows) = (batch.committed(), batch.rows());
+        let kept = computed.saturating_sub(rounds.unseen);
+        let (Some(speculator), Some(next)) = (&mut self.speculator, batch.tokens().first()) else {
+            return Ok(());
+        };
+        if kept > 0 && kept + rows > self.model.max_rows() {
+            speculator.extend(rounds.unseen, &behind(&self.sequence, rounds.unseen, *next), false)?;
+            rounds.unseen = computed;
+        }
+        Ok(())
     }
 
     pub(crate) fn needs_features(&self) -> bool {
