@@ -31,8 +31,8 @@ pub(crate) enum Command {
     Chat(Box<chat::ChatArgs>),
     /// Answer one prompt
     Generate(Box<generate::GenerateArgs>),
-    /// Measure speed: prefill, decode and the cost of steps of 1 to 32 rows
-    Bench(bench::BenchArgs),
+    /// Measure speed: prefill, decode, the cost of steps of 1 to 32 rows, and speculation
+    Bench(Box<bench::BenchArgs>),
     /// List adapters with their limits and features, or check that they compute correctly
     Devices(devices::DevicesArgs),
     /// Show what is in a GGUF file and the memory it needs
@@ -144,9 +144,6 @@ pub(crate) struct SamplingArgs {
     /// Go on after the model has ended its answer
     #[arg(long)]
     pub(crate) ignore_eos: bool,
-    /// Speculative decoding; only `off` exists so far
-    #[arg(long, value_name = "MODE", value_parser = speculate)]
-    pub(crate) speculate: Option<()>,
 }
 
 impl SamplingArgs {
@@ -265,15 +262,6 @@ fn logit_bias(text: &str) -> Result<(u32, f32), String> {
     Ok((id, value))
 }
 
-fn speculate(text: &str) -> Result<(), String> {
-    match text {
-        "off" => Ok(()),
-        other => {
-            Err(format!("'{other}' is not available: this version decodes plainly; only 'off' is accepted"))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -312,6 +300,5 @@ mod tests {
         assert!(logit_bias("1=2e6").is_err());
         assert_eq!(logit_bias("5=-2"), Ok((5, -2.0)));
         assert_eq!(logit_bias("5=-inf"), Ok((5, f32::NEG_INFINITY)));
-        assert!(speculate("eagle").is_err());
     }
 }

@@ -46,6 +46,29 @@ pub(crate) enum CliError {
         /// What is wrong with it.
         source: redraft_gguf::GgufError,
     },
+    /// The file is not a drafter that can be used.
+    #[error("drafter {path}: {source}")]
+    Drafter {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        source: redraft::DrafterError,
+    },
+    /// A line of a file of prompts is none, or cannot be used with the model.
+    #[error("{file} line {line}: {reason}")]
+    Line {
+        /// The file.
+        file: String,
+        /// Number of the line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Speculation changed an answer, which it never may; the report has been printed already.
+    #[error(
+        "answers with and without speculation differ, which must not be: {0}; run `redraft devices --check` and report it"
+    )]
+    Differs(String),
     /// Standard output could not be written.
     #[error("cannot write to standard output: {0}")]
     Output(io::Error),

@@ -12,7 +12,8 @@ use serde::Serialize;
 
 use crate::args::EngineArgs;
 use crate::error::CliError;
-use crate::model::{self, cache};
+use crate::model::{self, cache, hash};
+use crate::speculate::{CostKey, DrafterInput};
 use crate::{output, progress};
 
 /// An engine and what loading it took.
@@ -21,6 +22,23 @@ pub(crate) struct Loaded {
     /// Seconds from opening the file to the last kernel, without download and verification.
     pub(crate) seconds: f64,
     pub(crate) warm_up: WarmUp,
+    /// The model's file.
+    path: PathBuf,
+    /// SHA-256 of the drafter's file.
+    drafter: Option<String>,
+}
+
+impl Loaded {
+    /// What measured costs depend on, loaded with `args`.
+    pub(crate) fn cost_key(&self, args: &EngineArgs) -> Result<CostKey, CliError> {
+        let model = hash::identity(&self.path).map_err(|source| CliError::File {
+            action: "read",
+            path: self.path.display().to_string(),
+            source,
+        })?;
+        let setup = format!("kv {:?}, strict {}, context {}", args.kv, args.strict, self.engine.context());
+        Ok(CostKey::new(&self.engine, model, self.drafter.clone(), setup))
+    }
 }
 
 /// What compiling the kernels took.
@@ -46,8 +64,12 @@ impl From<&AdapterReport> for AdapterName {
     }
 }
 
-/// Finds the model and loads it.
-pub(crate) fn load(args: &EngineArgs, profile: bool) -> Result<Loaded, CliError> {
+/// Finds the model and loads it, with a drafter if there is one.
+pub(crate) fn load(
+    args: &EngineArgs,
+    drafter: Option<DrafterInput>,
+    profile: bool,
+) -> Result<Loaded, CliError> {
     let tokenizer = args.tokenizer.as_deref().map(read_tokenizer).transpose()?;
     let path = model::resolve(&args.model)?;
     let started = Instant::now();
@@ -56,6 +78,10 @@ pub(crate) fn load(args: &EngineArgs, profile: bool) -> Result<Loaded, CliError>
     let mut options = args.options(profile);
     options.pipeline_cache = cache.as_ref().and_then(|file| fs::read(file).ok());
     options.tokenizer = tokenizer;
+    let mut drafter_hash = None;
+    if let Some(DrafterInput { file, sha256 }) = drafter {
+        (options.drafter, drafter_hash) = (Some(file), Some(sha256));
+    }
     let warm = options.pipeline_cache.is_some();
     let mut bars = Bars::default();
     let engine = block_on(Engine::load(&source, options, |progress| bars.update(&progress)));
@@ -76,7 +102,10 @@ pub(crate) fn load(args: &EngineArgs, profile: bool) -> Result<Loaded, CliError>
         }
     }
     log::info!("loaded {} on {} in {seconds:.1} s", path.display(), engine.adapter().name);
-    Ok(Loaded { engine, seconds, warm_up })
+    for warning in engine.warnings() {
+        output::warning(warning);
+    }
+    Ok(Loaded { engine, seconds, warm_up, path, drafter: drafter_hash })
 }
 
 /// Largest tokenizer.json in bytes: ten times those of today's largest vocabularies.
@@ -102,7 +131,7 @@ fn pipeline_cache_file(args: &EngineArgs) -> Option<PathBuf> {
 }
 
 /// Writes a file so that a reader sees the old or the new content, never half.
-fn store(file: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn store(file: &Path, bytes: &[u8]) -> io::Result<()> {
     if let Some(folder) = file.parent() {
         fs::create_dir_all(folder)?;
     }

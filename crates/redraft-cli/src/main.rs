@@ -1,7 +1,7 @@
 //! The `redraft` command.
 //!
 //! `args` is the command line, `commands` has one module a command, `model` turns a name into a verified file, `chat`
-//! is what the interactive command is made of. Blocking on the library's futures happens here and nowhere below.
+//! is what the interactive command is made of, `speculate` is what the flags of speculation mean. Blocking on the library's futures happens here and nowhere below.
 
 #![forbid(unsafe_code)]
 
@@ -15,6 +15,7 @@ mod model;
 mod output;
 mod progress;
 mod prompt;
+mod speculate;
 
 use std::process::ExitCode;
 

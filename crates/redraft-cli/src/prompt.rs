@@ -46,8 +46,8 @@ pub(crate) enum PromptError {
     },
 }
 
-/// The whole of `file`, or of standard input if it is `-`, as text.
-fn read_text(file: &str) -> Result<(String, String), PromptError> {
+/// The whole of `file`, or of standard input if it is `-`, as text, and what to call it.
+pub(crate) fn read_text(file: &str) -> Result<(String, String), PromptError> {
     let from = if file == "-" { "standard input".to_owned() } else { file.to_owned() };
     let read = |source: &mut dyn Read| {
         let mut bytes = Vec::new();
@@ -90,6 +90,12 @@ fn parse_messages(text: &str) -> Result<Vec<Message>, String> {
     // Some editors begin files with a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let messages: Vec<Message> = serde_json::from_str(text).map_err(|e| e.to_string())?;
+    check_messages(&messages)?;
+    Ok(messages)
+}
+
+/// Whether there is something to answer, or why not.
+pub(crate) fn check_messages(messages: &[Message]) -> Result<(), String> {
     if messages.is_empty() {
         return Err("it is empty".into());
     }
@@ -99,7 +105,7 @@ fn parse_messages(text: &str) -> Result<Vec<Message>, String> {
     if messages.last().is_some_and(|last| last.role == "user" && last.content.trim().is_empty()) {
         return Err("its last message is empty: there is nothing to answer".into());
     }
-    Ok(messages)
+    Ok(())
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ pub(super) const HELP: &str = "\
 /reset           forget the conversation, keep the system message
 /system [TEXT]   set the system message; without TEXT show it
 /set [KEY VALUE] change a setting; without KEY show all
-/stats           context used and speed of the last answer
+/stats           context used and speed of the last answer, and from now on of each; again to stop
 /retry           answer the last message again
 /save FILE       write the conversation as JSON
 /load FILE       continue a saved conversation

@@ -28,7 +28,7 @@ pub(crate) trait Answerer {
 pub(crate) struct Answer {
     pub(crate) text: String,
     pub(crate) stop: StopReason,
-    /// One line about its speed.
+    /// What there is to tell of its speed.
     pub(crate) summary: String,
 }
 

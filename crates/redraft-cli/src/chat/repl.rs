@@ -19,8 +19,10 @@ pub(crate) struct Repl<'a> {
     pub(crate) show: &'a mut dyn FnMut(&str) -> Result<(), CliError>,
     /// Whether a person is there: errors are then told and survived.
     pub(crate) interactive: bool,
-    /// One line about the last answer.
+    /// What there is to tell of the last answer's speed.
     pub(crate) summary: Option<String>,
+    /// Whether that is told after each answer.
+    pub(crate) stats: bool,
 }
 
 impl Repl<'_> {
@@ -69,7 +71,14 @@ impl Repl<'_> {
             }
             Typed::Set(None) => output::note(self.settings.list()),
             Typed::Set(Some((key, value))) => self.settings.set(key, value).map_err(CliError::Chat)?,
-            Typed::Stats => self.stats()?,
+            Typed::Stats => {
+                self.stats = !self.stats;
+                if self.stats {
+                    self.tell()?;
+                } else {
+                    output::note("(answers come without statistics again)");
+                }
+            }
             Typed::Retry => self.retry()?,
             Typed::Save(file) => {
                 self.conversation.save(file)?;
@@ -112,6 +121,9 @@ impl Repl<'_> {
             StopReason::Cancelled => output::note("(stopped)"),
             _ => {}
         }
+        if self.stats {
+            output::note(&asked.answer.summary);
+        }
         self.summary = Some(asked.answer.summary);
         Ok(())
     }
@@ -129,7 +141,7 @@ impl Repl<'_> {
         self.ask(&question)
     }
 
-    fn stats(&self) -> Result<(), CliError> {
+    fn tell(&self) -> Result<(), CliError> {
         let messages = self.conversation.messages();
         let used = if messages.is_empty() { 0 } else { self.answerer.tokens(messages)? };
         output::note(format_args!(
@@ -207,6 +219,7 @@ mod tests {
             },
             interactive,
             summary: None,
+            stats: false,
         }
         .run();
         (outcome, shown)

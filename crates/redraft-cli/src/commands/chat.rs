@@ -5,14 +5,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use pollster::block_on;
-use redraft::{CancelToken, Engine, GenerateOptions, Message};
+use redraft::{CancelToken, Engine, GenerateOptions, Message, Speculation};
 
 use super::generate::summary;
 use crate::args::{EngineArgs, SamplingArgs};
 use crate::chat::{Answer, Answerer, Conversation, Lines, PlainLines, Repl, Settings, TerminalLines};
 use crate::error::CliError;
 use crate::model::cache;
-use crate::{interrupt, loading, output};
+use crate::speculate::{self, SpeculationArgs};
+use crate::{interrupt, output};
 
 /// Flags of `chat`.
 #[derive(Debug, Args)]
@@ -23,12 +24,15 @@ pub(crate) struct ChatArgs {
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
     #[command(flatten)]
+    pub(crate) speculation: SpeculationArgs,
+    #[command(flatten)]
     pub(crate) engine: EngineArgs,
 }
 
 pub(crate) fn run(args: &ChatArgs) -> Result<(), CliError> {
     args.sampling.check()?;
-    let mut loaded = loading::load(&args.engine, false)?;
+    let choice = args.speculation.choose(&args.engine.model)?;
+    let mut loaded = choice.load(&args.engine, &args.speculation, false)?;
     if loaded.engine.template().is_none() {
         return Err(CliError::Chat(
             "this model has no chat template, so it cannot chat; `redraft generate --raw` continues text"
@@ -51,12 +55,13 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), CliError> {
     let terminal = stdout().is_terminal();
     Repl {
         lines: lines.as_mut(),
-        answerer: &mut EngineAnswerer(&mut loaded.engine),
+        answerer: &mut EngineAnswerer { engine: &mut loaded.engine, speculation: choice.speculation },
         conversation: Conversation::new(args.system.as_deref()),
         settings: Settings::new(&args.sampling, fresh_seed()),
         show: &mut |text| output::emit(&output::printable(text, terminal)),
         interactive,
         summary: None,
+        stats: args.speculation.stats,
     }
     .run()
 }
@@ -67,15 +72,18 @@ fn fresh_seed() -> u64 {
     now.as_secs().wrapping_mul(1_000_000_007).wrapping_add(now.subsec_nanos().into())
 }
 
-struct EngineAnswerer<'a>(&'a mut Engine);
+struct EngineAnswerer<'a> {
+    engine: &'a mut Engine,
+    speculation: Speculation,
+}
 
 impl Answerer for EngineAnswerer<'_> {
     fn tokens(&self, messages: &[Message]) -> Result<u32, CliError> {
-        Ok(u32::try_from(self.0.encode_chat(messages)?.len()).unwrap_or(u32::MAX))
+        Ok(u32::try_from(self.engine.encode_chat(messages)?.len()).unwrap_or(u32::MAX))
     }
 
     fn context(&self) -> u32 {
-        self.0.context()
+        self.engine.context()
     }
 
     fn answer(
@@ -84,17 +92,18 @@ impl Answerer for EngineAnswerer<'_> {
         settings: &Settings,
         show: &mut dyn FnMut(&str) -> Result<(), CliError>,
     ) -> Result<Answer, CliError> {
-        let ids = self.0.encode_chat(messages)?;
+        let ids = self.engine.encode_chat(messages)?;
         let options = GenerateOptions {
             max_tokens: settings.max_tokens,
             sampling: settings.sampling.clone(),
             stop: settings.stop.clone(),
             cancel: CancelToken::default(),
             ignore_eos: settings.ignore_eos,
+            speculation: self.speculation,
             ..GenerateOptions::default()
         };
         let _guard = interrupt::Guard::new(options.cancel.clone());
-        let mut stream = self.0.generate(&ids, options)?;
+        let mut stream = self.engine.generate(&ids, options)?;
         let mut shown = 0;
         while let Some(step) = block_on(stream.next())? {
             if !step.text.is_empty() {
@@ -105,7 +114,11 @@ impl Answerer for EngineAnswerer<'_> {
         let generation = stream.finish();
         // An answer that was stopped ends with what had been held back.
         show(generation.text.get(shown..).unwrap_or_default())?;
-        let summary = summary(&generation);
+        if let Some(warning) = &generation.warning {
+            output::warning(format_args!("speculation was given up: {warning}"));
+        }
+        let stats = speculate::summary(self.speculation, generation.speculation.as_ref(), None);
+        let summary = format!("{}\n{stats}", summary(&generation));
         Ok(Answer { text: generation.text, stop: generation.stop_reason, summary })
     }
 }

@@ -5,13 +5,15 @@ use std::io::{IsTerminal, stdin};
 use clap::Args;
 use pollster::block_on;
 use redraft::{
-    CancelToken, Engine, GenerateOptions, Generation, Message, SamplingParams, Step, StopReason, TokenId,
+    CancelToken, Engine, GenerateOptions, Generation, Message, SamplingParams, Speculation, Step, StopReason,
+    TokenId,
 };
 use serde::Serialize;
 
 use crate::args::{EngineArgs, Ids, SamplingArgs};
 use crate::error::CliError;
 use crate::loading::{self, AdapterName};
+use crate::speculate::{self, PhaseMs, SpeculationArgs};
 use crate::{interrupt, output, prompt};
 
 /// Longest answer unless --max-tokens says otherwise.
@@ -44,11 +46,13 @@ pub(crate) struct GenerateArgs {
     /// With --json: log-probabilities of each token and of the N likeliest
     #[arg(long, value_name = "N", requires = "json", value_parser = clap::value_parser!(u8).range(0..=20))]
     pub(crate) logprobs: Option<u8>,
-    /// Report the time of each kernel on standard error
+    /// Report the time of each kernel on standard error (slows the rest down)
     #[arg(long)]
     pub(crate) profile: bool,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
+    #[command(flatten)]
+    pub(crate) speculation: SpeculationArgs,
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
 }
@@ -69,8 +73,8 @@ struct Report<'a> {
     stop_reason: &'static str,
     timings: TimingsReport,
     adapter: AdapterName,
-    /// Always null so far: this version decodes plainly.
-    speculation: Option<()>,
+    /// Null if it was off.
+    speculation: Option<speculate::Report>,
     #[serde(skip_serializing_if = "Option::is_none")]
     logprobs: Option<Vec<TokenReport>>,
 }
@@ -100,22 +104,39 @@ struct TopReport {
 
 pub(crate) fn run(args: &GenerateArgs) -> Result<(), CliError> {
     args.sampling.check()?;
+    let choice = args.speculation.choose(&args.engine.model)?;
     // The prompt comes first: a bad file should not cost the loading of a model.
     let prompt = prompt_of(args)?;
-    let mut loaded = loading::load(&args.engine, args.profile)?;
+    let mut loaded = choice.load(&args.engine, &args.speculation, args.profile)?;
     let ids = encode(&loaded.engine, prompt)?;
     let cancel = CancelToken::default();
+    let before = loaded.engine.profile_report();
     let (generation, steps) = {
         let _guard = interrupt::Guard::new(cancel.clone());
-        generate(&mut loaded.engine, &ids, options(args, cancel), args)?
+        generate(&mut loaded.engine, &ids, options(args, choice.speculation, cancel), args)?
     };
+    let phases = before
+        .zip(loaded.engine.profile_report())
+        .map(|(before, after)| PhaseMs::between(&before, &after, loaded.engine.has_drafter()));
     if args.json {
-        output::emit_json(&report(&generation, steps, &loaded, args.logprobs.is_some()))?;
+        let mut report = report(&generation, steps, &loaded, args.logprobs.is_some());
+        report.speculation = generation
+            .speculation
+            .as_ref()
+            .and_then(|stats| speculate::Report::new(choice.speculation, stats, phases));
+        output::emit_json(&report)?;
     } else if !generation.text.ends_with('\n') {
         output::emit("\n")?;
     }
+    if let Some(warning) = &generation.warning {
+        output::warning(format_args!("speculation was given up: {warning}"));
+    }
     if !args.json && std::io::stderr().is_terminal() {
         output::note(summary(&generation));
+    }
+    if args.speculation.stats {
+        let stats = generation.speculation.as_ref();
+        output::note(speculate::summary(choice.speculation, stats, phases.as_ref()));
     }
     if args.profile {
         loading::report_profile(&loaded.engine);
@@ -165,8 +186,9 @@ fn encode(engine: &Engine, prompt: Prompt) -> Result<Vec<TokenId>, CliError> {
     }
 }
 
-fn options(args: &GenerateArgs, cancel: CancelToken) -> GenerateOptions {
+fn options(args: &GenerateArgs, speculation: Speculation, cancel: CancelToken) -> GenerateOptions {
     GenerateOptions {
+        speculation,
         max_tokens: args.sampling.max_tokens.unwrap_or(MAX_TOKENS),
         sampling: args.sampling.params(SamplingParams::default()),
         stop: args.sampling.stop.clone(),

@@ -6,7 +6,7 @@
 
 pub(crate) mod cache;
 mod download;
-mod hash;
+pub(crate) mod hash;
 mod http;
 mod package;
 mod reference;

@@ -6,7 +6,9 @@ mod engine;
 mod inspect;
 mod named;
 mod prompts;
+mod scene;
 mod server;
+mod speculation;
 
 use std::path::Path;
 use std::process::{Command, Output};

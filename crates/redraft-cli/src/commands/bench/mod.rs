@@ -1,7 +1,10 @@
-//! `redraft bench`: prefill and decode speed with their spread, and the cost curve V(M).
+//! `redraft bench`: prefill and decode speed with their spread, the cost curve V(M), and what speculation makes of it.
 //!
 //! V(M) is the time of one whole step of M rows over the time of the fastest step of one row. The repetitions are
 //! interleaved (every M once, then every M again) so that a machine that grows warm or busy bends all points alike.
+
+mod prompts;
+mod speculation;
 
 use std::fmt::Write as _;
 use std::time::Instant;
@@ -11,8 +14,8 @@ use pollster::block_on;
 use redraft::{Engine, GenerateOptions, TokenId};
 use serde::Serialize;
 
-use super::generate::rate;
 use crate::args::EngineArgs;
+use crate::commands::generate::rate;
 use crate::error::CliError;
 use crate::loading::{self, AdapterName, WarmUp};
 use crate::{output, progress};
@@ -26,7 +29,7 @@ pub(crate) struct BenchArgs {
     /// Tokens of the prompt; also the context at which the cost curve is measured
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) prompt_tokens: u32,
-    /// Tokens to decode
+    /// Tokens to decode; also the longest answer where speculation is measured
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(2..))]
     pub(crate) tokens: u32,
     /// Repetitions of each measurement, after one that does not count
@@ -42,6 +45,8 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     pub(crate) profile: bool,
     #[command(flatten)]
+    pub(crate) speculation: speculation::SpeculationArgs,
+    #[command(flatten)]
     pub(crate) engine: EngineArgs,
 }
 
@@ -54,6 +59,8 @@ struct Report {
     adapter: AdapterName,
     host: Host,
     shader_warm_up: WarmUp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    speculation: Option<speculation::Report>,
 }
 
 /// What a step of plain decoding costs the host.
@@ -84,19 +91,24 @@ struct Cost {
 }
 
 pub(crate) fn run(args: &BenchArgs) -> Result<(), CliError> {
-    let loaded = loading::load(&args.engine, args.profile)?;
-    let mut engine = loaded.engine;
-    check_room(&engine, args)?;
-    let (prefill, decode) = measure_speed(&mut engine, args)?;
-    let host = measure_host(&mut engine, args)?;
-    let cost_curve = cost_curve(&measure_steps(&mut engine, args)?);
+    let task = args.speculation.task(&args.engine)?;
+    let mut loaded = loading::load(&args.engine, task.drafter()?, args.profile)?;
+    check_room(&loaded.engine, args)?;
+    let (prefill, decode) = measure_speed(&mut loaded.engine, args)?;
+    let host = measure_host(&mut loaded.engine, args)?;
+    let cost_curve = cost_curve(&measure_steps(&mut loaded.engine, args)?);
+    let (speculation, exact) = match task.measure(&mut loaded, args)? {
+        Some((report, exact)) => (Some(report), exact),
+        None => (None, Ok(())),
+    };
     let report = Report {
         decode_tokens_per_s: spread(&decode),
         prefill_tokens_per_s: spread(&prefill),
         cost_curve,
-        adapter: engine.adapter().into(),
+        adapter: loaded.engine.adapter().into(),
         host,
         shader_warm_up: loaded.warm_up,
+        speculation,
     };
     if args.json {
         output::emit_json(&report)?;
@@ -104,9 +116,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), CliError> {
         output::emit(&table(&report, args))?;
     }
     if args.profile {
-        loading::report_profile(&engine);
+        loading::report_profile(&loaded.engine);
     }
-    Ok(())
+    exact
 }
 
 fn check_room(engine: &Engine, args: &BenchArgs) -> Result<(), CliError> {
@@ -240,17 +252,25 @@ fn table(report: &Report, args: &BenchArgs) -> String {
         _ => "this backend keeps no kernels",
     };
     let _ = writeln!(text, "shader warm-up           {seconds:>10.2} s, {cache}");
-    if report.cost_curve.is_empty() {
-        return text;
+    text.push_str(&curve_table(&report.cost_curve, args));
+    if let Some(speculation) = &report.speculation {
+        text.push_str(&speculation::table(speculation));
     }
+    text
+}
+
+fn curve_table(curve: &[Cost], args: &BenchArgs) -> String {
+    let mut text = String::new();
+    let Some(first) = curve.first() else { return text };
+    // Writing to a String cannot fail.
     let _ = writeln!(
         text,
         "\nCost of a step of M rows at {} tokens of context, relative to the fastest step of one row\n\
          {:>4} {:>12} {:>12} {:>10} {:>12}",
         args.prompt_tokens, "M", "median ms", "min ms", "V(M)", "V(M) of min"
     );
-    let unit = report.cost_curve.first().map_or(1.0, |c| c.fastest_ms).max(f64::MIN_POSITIVE);
-    for cost in &report.cost_curve {
+    let unit = first.fastest_ms.max(f64::MIN_POSITIVE);
+    for cost in curve {
         let Cost { m, ms, relative, fastest_ms } = cost;
         let _ = writeln!(
             text,

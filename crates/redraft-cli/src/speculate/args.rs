@@ -1,0 +1,223 @@
+//! The flags of speculation, and what they ask for together with the model.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use redraft::{Plan, Speculation};
+
+use super::{ShapeArgs, costs, drafter};
+use crate::args::EngineArgs;
+use crate::error::CliError;
+use crate::loading::{self, Loaded};
+use crate::model::{ModelRef, cache};
+
+/// Flags of speculation.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Speculation")]
+pub(crate) struct SpeculationArgs {
+    /// Draft tokens ahead and verify several at once; the answer is the same [default: auto with a drafter, else off]
+    #[arg(long, value_enum, value_name = "MODE")]
+    pub(crate) speculate: Option<Mode>,
+    /// The drafter: a safetensors file, or a folder with one and its config.json
+    /// [default: NAME.drafter.safetensors beside the model NAME.gguf, if there]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) drafter: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) shape: ShapeArgs,
+    /// Measure again what steps cost here, which auto otherwise remembers
+    #[arg(long)]
+    pub(crate) remeasure: bool,
+    /// Tell on standard error what speculation did
+    #[arg(long)]
+    pub(crate) stats: bool,
+}
+
+/// Who drafts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Mode {
+    /// Nobody: one token at a time
+    Off,
+    /// Whatever is fastest, by measured costs and observed acceptance; without a drafter: lookup or off
+    Auto,
+    /// The drafter's best guess behind its best guess
+    Chain,
+    /// A tree of the drafter's best guesses
+    Tree,
+    /// A tree with second passes over hesitant guesses
+    Reconsider,
+    /// Text found in the context so far; needs no drafter
+    Lookup,
+}
+
+impl Mode {
+    /// Its name on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Auto => "auto",
+            Self::Chain => "chain",
+            Self::Tree => "tree",
+            Self::Reconsider => "reconsider",
+            Self::Lookup => "lookup",
+        }
+    }
+
+    /// Whether it cannot do without a drafter.
+    pub(crate) fn needs_drafter(self) -> bool {
+        matches!(self, Self::Chain | Self::Tree | Self::Reconsider)
+    }
+
+    /// Whether a drafter takes part if there is one.
+    pub(crate) fn uses_drafter(self) -> bool {
+        self.needs_drafter() || self == Self::Auto
+    }
+
+    /// What the library calls it, with the plan of [`ShapeArgs::plan`].
+    pub(crate) fn speculation(self, plan: Option<Plan>) -> Speculation {
+        match (self, plan) {
+            (Self::Auto, _) => Speculation::Auto,
+            (_, Some(plan)) => Speculation::Plan(plan),
+            (_, None) => Speculation::Off,
+        }
+    }
+
+    /// The kind of a plan, whoever made it.
+    pub(crate) fn of(plan: &Plan) -> Self {
+        if !plan.drafter {
+            Self::Lookup
+        } else if plan.reconsider > 0 {
+            Self::Reconsider
+        } else if plan.width == 1 && plan.children == 1 {
+            Self::Chain
+        } else {
+            Self::Tree
+        }
+    }
+}
+
+/// What the flags ask for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Choice {
+    pub(crate) mode: Mode,
+    pub(crate) speculation: Speculation,
+    /// The drafter to load.
+    pub(crate) drafter: Option<PathBuf>,
+}
+
+impl SpeculationArgs {
+    /// What to do, from the flags and from whether the model has a drafter. Nothing is loaded for it.
+    pub(crate) fn choose(&self, model: &ModelRef) -> Result<Choice, CliError> {
+        let drafter = self.drafter.clone().or_else(|| default_drafter(model));
+        self.choose_with(drafter).map_err(CliError::Usage)
+    }
+
+    fn choose_with(&self, drafter: Option<PathBuf>) -> Result<Choice, String> {
+        let mode = self.speculate.unwrap_or(if drafter.is_some() { Mode::Auto } else { Mode::Off });
+        self.shape.check(&[mode])?;
+        let plan = self.shape.plan(mode, true)?;
+        check_drafter(mode, drafter.as_deref())?;
+        if self.remeasure && mode != Mode::Auto {
+            return Err("--remeasure: only --speculate auto looks at measured costs".into());
+        }
+        if mode == Mode::Lookup && self.drafter.is_some() {
+            return Err(
+                "--drafter: --speculate lookup does without one; --speculate tree --lookup takes both".into(),
+            );
+        }
+        let drafter = drafter.filter(|_| mode.uses_drafter());
+        Ok(Choice { mode, speculation: mode.speculation(plan), drafter })
+    }
+}
+
+impl Choice {
+    /// Loads the model and what the choice needs.
+    pub(crate) fn load(
+        &self,
+        engine: &EngineArgs,
+        args: &SpeculationArgs,
+        profile: bool,
+    ) -> Result<Loaded, CliError> {
+        let drafter = self.drafter.as_deref().map(drafter::read).transpose()?;
+        let mut loaded = loading::load(engine, drafter, profile)?;
+        if self.mode == Mode::Auto {
+            let key = loaded.cost_key(engine)?;
+            costs::prepare(&mut loaded.engine, &key, args.remeasure)?;
+        }
+        Ok(loaded)
+    }
+}
+
+/// Refuses a kind that cannot do without the drafter that is not there.
+pub(crate) fn check_drafter(mode: Mode, drafter: Option<&Path>) -> Result<(), String> {
+    if mode.needs_drafter() && drafter.is_none() {
+        return Err(format!(
+            "--speculate {}: it needs a drafter and this model has none; give one with --drafter FILE, or choose \
+             lookup, which needs none",
+            mode.name()
+        ));
+    }
+    Ok(())
+}
+
+/// The drafter that lies beside the model's file, if there is one.
+pub(crate) fn default_drafter(model: &ModelRef) -> Option<PathBuf> {
+    let file = match model {
+        ModelRef::Path(path) => path.clone(),
+        ModelRef::Named(named) => cache::models().ok()?.join(named.cached_as),
+        ModelRef::Hub(hub) => cache::hub_path(hub).ok()?,
+    };
+    let drafter = file.with_extension("drafter.safetensors");
+    drafter.is_file().then_some(drafter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choose(args: &SpeculationArgs, drafter: Option<&str>) -> Result<Choice, String> {
+        args.choose_with(drafter.map(PathBuf::from))
+    }
+
+    #[test]
+    fn without_a_mode_a_drafter_decides() {
+        let args = SpeculationArgs::default();
+        assert_eq!(choose(&args, None).unwrap().speculation, Speculation::Off);
+        let auto = choose(&args, Some("d")).unwrap();
+        assert_eq!((auto.mode, auto.speculation), (Mode::Auto, Speculation::Auto));
+        assert_eq!(auto.drafter, Some("d".into()));
+    }
+
+    #[test]
+    fn a_drafter_is_loaded_only_where_it_is_used() {
+        for mode in Mode::value_variants() {
+            let args = SpeculationArgs { speculate: Some(*mode), ..SpeculationArgs::default() };
+            let found = choose(&args, Some("d")).unwrap();
+            assert_eq!(found.drafter.is_some(), mode.uses_drafter(), "{mode:?}");
+            let without = choose(&args, None);
+            assert_eq!(without.is_err(), mode.needs_drafter(), "{mode:?}");
+            if let Err(reason) = without {
+                assert!(reason.contains("--drafter") && reason.contains("lookup"), "{reason}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_has_no_use_is_refused() {
+        let args = SpeculationArgs { remeasure: true, ..SpeculationArgs::default() };
+        assert!(choose(&args, None).is_err() && choose(&args, Some("d")).is_ok());
+        let args = SpeculationArgs {
+            speculate: Some(Mode::Lookup),
+            drafter: Some("d".into()),
+            ..SpeculationArgs::default()
+        };
+        assert!(choose(&args, Some("d")).expect_err("a drafter that is not used").contains("--drafter"));
+    }
+
+    #[test]
+    fn plans_have_the_kind_that_made_them() {
+        let shape = ShapeArgs::default();
+        for mode in [Mode::Chain, Mode::Tree, Mode::Reconsider, Mode::Lookup] {
+            assert_eq!(shape.plan(mode, true).unwrap().map(|plan| Mode::of(&plan)), Some(mode));
+        }
+    }
+}

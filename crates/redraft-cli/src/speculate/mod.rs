@@ -1,0 +1,14 @@
+//! Speculative decoding as the command line has it: its flags, the plans they mean, drafter files, costs kept between
+//! runs, and what is told about it afterwards.
+
+mod args;
+mod costs;
+mod drafter;
+mod report;
+mod shape;
+
+pub(crate) use self::args::{Mode, SpeculationArgs, check_drafter, default_drafter};
+pub(crate) use self::costs::{CostKey, prepare};
+pub(crate) use self::drafter::{DrafterInput, read as read_drafter};
+pub(crate) use self::report::{CostsReport, PhaseMs, PlanReport, Report, summary};
+pub(crate) use self::shape::ShapeArgs;

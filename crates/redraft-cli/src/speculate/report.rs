@@ -1,0 +1,373 @@
+//! What is told of speculation: JSON for other tools, a few lines for people.
+
+use std::fmt::{self, Write as _};
+
+use redraft::{Costs, Curve, KernelTime, Plan, PlanRun, Speculation, SpeculationStats};
+use serde::Serialize;
+
+use super::Mode;
+use super::shape::gate_name;
+
+/// A plan as JSON has it. What a kind does not have is null.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct PlanReport {
+    mode: &'static str,
+    nodes: Option<u32>,
+    depth: Option<u32>,
+    width: Option<u32>,
+    children: Option<u32>,
+    reconsider: Option<u32>,
+    refined: Option<u32>,
+    gate: Option<&'static str>,
+    lookup: Option<bool>,
+}
+
+impl PlanReport {
+    /// A choice that is made anew for every round.
+    const AUTO: Self = Self {
+        mode: "auto",
+        nodes: None,
+        depth: None,
+        width: None,
+        children: None,
+        reconsider: None,
+        refined: None,
+        gate: None,
+        lookup: None,
+    };
+
+    /// What was asked for; none if nothing was.
+    pub(crate) fn of(speculation: Speculation) -> Option<Self> {
+        match speculation {
+            Speculation::Off => None,
+            Speculation::Auto => Some(Self::AUTO),
+            Speculation::Plan(plan) => Some((&plan).into()),
+        }
+    }
+}
+
+impl From<&Plan> for PlanReport {
+    fn from(plan: &Plan) -> Self {
+        let again = plan.reconsider > 0;
+        Self {
+            mode: Mode::of(plan).name(),
+            nodes: Some(plan.nodes),
+            depth: Some(plan.depth),
+            width: plan.drafter.then_some(plan.width),
+            children: plan.drafter.then_some(plan.children),
+            reconsider: plan.drafter.then_some(plan.reconsider),
+            refined: again.then_some(plan.refined),
+            gate: again.then(|| gate_name(plan.gate)),
+            lookup: Some(plan.lookup),
+        }
+    }
+}
+
+/// A run of rounds under one plan.
+#[derive(Debug, Serialize)]
+struct RunReport {
+    /// Null for plain decoding.
+    plan: Option<PlanReport>,
+    rounds: u64,
+    emitted: u64,
+}
+
+impl From<&PlanRun> for RunReport {
+    fn from(run: &PlanRun) -> Self {
+        Self { plan: run.plan.as_ref().map(PlanReport::from), rounds: run.rounds, emitted: run.emitted }
+    }
+}
+
+/// Milliseconds on the device by what they were spent on; null what the kernels' names do not tell apart.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct PhaseMs {
+    /// Forward passes of the drafter, growing the tree, lookup.
+    draft: Option<f64>,
+    /// Forward passes of the target.
+    verify: Option<f64>,
+    /// Pruning the tree and laying it out.
+    tree: f64,
+    /// Walking the tree, moving keys and values, gathering features.
+    accept: f64,
+}
+
+impl PhaseMs {
+    /// What lies between two reports of the kernels' times.
+    ///
+    /// The products of drafter and target are the same kernels, and so are those of the prompt: their share is not known.
+    pub(crate) fn between(before: &[KernelTime], after: &[KernelTime], has_drafter: bool) -> Self {
+        let spent = |operations: &[&str]| -> f64 {
+            let total = |report: &[KernelTime]| -> f64 {
+                let of = |kernel: &&KernelTime| operations.contains(&operation(kernel.label));
+                report.iter().filter(of).map(|kernel| kernel.total_us).sum()
+            };
+            (total(after) - total(before)).max(0.0) / 1e3
+        };
+        let lookup = || spent(&["lookup_scan", "lookup_grow", "draft_root", "draft_step"]);
+        Self {
+            draft: (!has_drafter).then(lookup),
+            verify: None,
+            tree: spent(&["tree_prune", "tree_layout"]),
+            accept: spent(&["tree_accept", "kv_compact", "feature_gather"]),
+        }
+    }
+}
+
+/// The operation of a kernel variant, whose label is `operation.variant`.
+fn operation(label: &str) -> &str {
+    label.split('.').next().unwrap_or(label)
+}
+
+/// The object that `generate --json` gives speculation. Its shape is a contract with other tools.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    plan: PlanReport,
+    rounds: u64,
+    drafted: u64,
+    accepted: u64,
+    /// Tokens a round, the target's own included; null before the first round.
+    tau: Option<f64>,
+    reconsidered: u64,
+    refined: u64,
+    rescues: u64,
+    duplicates: u64,
+    lookup_hits: u64,
+    /// Share of the rounds that got as far and accepted there, depth 1 first; ends with the last depth that was tried.
+    acceptance_by_depth: Vec<f64>,
+    phase_ms: Option<PhaseMs>,
+    history: Vec<RunReport>,
+}
+
+impl Report {
+    /// The report of an answer; none if nothing was asked for.
+    pub(crate) fn new(
+        speculation: Speculation,
+        stats: &SpeculationStats,
+        phase_ms: Option<PhaseMs>,
+    ) -> Option<Self> {
+        Some(Self {
+            plan: PlanReport::of(speculation)?,
+            rounds: stats.rounds,
+            drafted: stats.drafted,
+            accepted: stats.accepted,
+            tau: stats.tau(),
+            reconsidered: stats.reconsidered,
+            refined: stats.refined,
+            rescues: stats.rescues,
+            duplicates: stats.duplicates,
+            lookup_hits: stats.lookup_hits,
+            acceptance_by_depth: acceptance_by_depth(stats),
+            phase_ms,
+            history: stats.history.iter().map(RunReport::from).collect(),
+        })
+    }
+}
+
+fn acceptance_by_depth(stats: &SpeculationStats) -> Vec<f64> {
+    stats.by_depth.iter().map_while(redraft::DepthStats::rate).collect()
+}
+
+/// Measured costs, in plain steps.
+#[derive(Debug, Serialize)]
+pub(crate) struct CostsReport {
+    verify: Vec<PointReport>,
+    draft: Vec<PointReport>,
+    extend: f64,
+    overhead: f64,
+}
+
+/// A point of a cost curve, as in the cost curve of `bench`.
+#[derive(Debug, Serialize)]
+struct PointReport {
+    m: u32,
+    relative: f64,
+}
+
+impl From<&Costs> for CostsReport {
+    fn from(costs: &Costs) -> Self {
+        let points =
+            |curve: &Curve| curve.points().iter().map(|&(m, relative)| PointReport { m, relative }).collect();
+        Self {
+            verify: points(&costs.verify),
+            draft: points(&costs.draft),
+            extend: costs.extend,
+            overhead: costs.overhead,
+        }
+    }
+}
+
+impl CostsReport {
+    /// For people.
+    pub(crate) fn text(&self) -> String {
+        let points = |points: &[PointReport]| {
+            points.iter().map(|p| format!("{}: {:.2}", p.m, p.relative)).collect::<Vec<_>>().join("   ")
+        };
+        format!(
+            "verify V(M)   {}\ndraft C(M)    {}\nextend        {:.2}\n",
+            points(&self.verify),
+            points(&self.draft),
+            self.extend
+        )
+    }
+}
+
+impl fmt::Display for PlanReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.mode)?;
+        for (name, value) in [("nodes", self.nodes), ("depth", self.depth), ("width", self.width)] {
+            if let Some(value) = value {
+                write!(f, ", {name} {value}")?;
+            }
+        }
+        if let (Some(reconsider), Some(refined), Some(gate)) = (self.reconsider, self.refined, self.gate) {
+            write!(f, ", reconsider {reconsider} for {refined} each by {gate}")?;
+        }
+        if self.lookup == Some(true) && self.mode != "lookup" {
+            f.write_str(", with lookup")?;
+        }
+        Ok(())
+    }
+}
+
+/// What speculation did, for people: a few lines without a line end.
+pub(crate) fn summary(
+    speculation: Speculation,
+    stats: Option<&SpeculationStats>,
+    phases: Option<&PhaseMs>,
+) -> String {
+    let (Some(plan), Some(stats)) = (PlanReport::of(speculation), stats) else {
+        return "speculation: off".to_owned();
+    };
+    let mut text = format!("speculation: {plan}");
+    let _ = write!(
+        text,
+        "\n  {} rounds of {} tokens; {} of {} drafted tokens accepted{}; {} tokens without a draft",
+        stats.rounds,
+        stats.tau().map_or("-".to_owned(), |tau| format!("{tau:.2}")),
+        stats.accepted,
+        stats.drafted,
+        stats.acceptance().map_or_else(String::new, |share| format!(" ({:.1} %)", 100.0 * share)),
+        stats.plain
+    );
+    let rates: Vec<_> = acceptance_by_depth(stats).iter().map(|rate| format!("{rate:.2}")).collect();
+    if !rates.is_empty() {
+        let _ = write!(text, "\n  acceptance by depth: {}", rates.join(" "));
+    }
+    if stats.reconsidered > 0 {
+        let _ = write!(
+            text,
+            "\n  {} reconsidered, {} candidates added, {} rescued, {} duplicates",
+            stats.reconsidered, stats.refined, stats.rescues, stats.duplicates
+        );
+    }
+    if stats.lookup_hits > 0 {
+        let _ = write!(text, "\n  {} tokens found in the text so far", stats.lookup_hits);
+    }
+    if stats.history.len() > 1 {
+        text.push_str("\n  plans:");
+        for run in &stats.history {
+            let name = run.plan.as_ref().map_or("off".into(), |plan| PlanReport::from(plan).to_string());
+            let _ = write!(text, "\n    {} tokens in {} rounds: {name}", run.emitted, run.rounds);
+        }
+    }
+    if let Some(PhaseMs { draft, verify, tree, accept }) = phases {
+        let ms = |value: Option<f64>| value.map_or("unknown".to_owned(), |ms| format!("{ms:.2}"));
+        let _ = write!(
+            text,
+            "\n  milliseconds: draft {}, verify {}, tree {tree:.2}, accept {accept:.2}",
+            ms(*draft),
+            ms(*verify)
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use redraft::{DepthStats, Gate};
+
+    use super::*;
+
+    fn stats() -> SpeculationStats {
+        let mut stats = SpeculationStats {
+            rounds: 4,
+            plain: 2,
+            drafted: 60,
+            accepted: 6,
+            emitted: 10,
+            reconsidered: 8,
+            refined: 5,
+            duplicates: 3,
+            rescues: 1,
+            lookup_hits: 2,
+            ..SpeculationStats::default()
+        };
+        stats.by_depth[0] = DepthStats { tried: 4, accepted: 3 };
+        stats.by_depth[1] = DepthStats { tried: 2, accepted: 1 };
+        stats.history = vec![
+            PlanRun { plan: Some(Plan::default()), rounds: 4, emitted: 10 },
+            PlanRun { plan: None, rounds: 2, emitted: 2 },
+        ];
+        stats
+    }
+
+    #[test]
+    fn json_has_the_promised_shape() {
+        let plan = Plan { gate: Gate::Entropy, lookup: true, ..Plan::default() };
+        let report = Report::new(Speculation::Plan(plan), &stats(), None).unwrap();
+        let expected = serde_json::json!({
+            "plan": {
+                "mode": "reconsider", "nodes": 15, "depth": 5, "width": 4, "children": 4, "reconsider": 2,
+                "refined": 2, "gate": "entropy", "lookup": true,
+            },
+            "rounds": 4, "drafted": 60, "accepted": 6, "tau": 2.5, "reconsidered": 8, "refined": 5, "rescues": 1,
+            "duplicates": 3, "lookup_hits": 2, "acceptance_by_depth": [0.75, 0.5], "phase_ms": null,
+            "history": [
+                {
+                    "plan": {
+                        "mode": "reconsider", "nodes": 15, "depth": 5, "width": 4, "children": 4, "reconsider": 2,
+                        "refined": 2, "gate": "top1", "lookup": false,
+                    },
+                    "rounds": 4, "emitted": 10,
+                },
+                { "plan": null, "rounds": 2, "emitted": 2 },
+            ],
+        });
+        assert_eq!(serde_json::to_value(&report).unwrap(), expected);
+        assert!(Report::new(Speculation::Off, &stats(), None).is_none());
+        let auto = Report::new(Speculation::Auto, &SpeculationStats::default(), None).unwrap();
+        let auto = serde_json::to_value(&auto).unwrap();
+        assert_eq!((&auto["plan"]["mode"], &auto["tau"]), (&"auto".into(), &serde_json::Value::Null));
+    }
+
+    #[test]
+    fn phases_are_what_was_spent_in_between() {
+        let time = |label, total_us| KernelTime { label, calls: 1, total_us };
+        let before = [time("tree_prune.x", 1000.0), time("matmul.q4", 5.0)];
+        let after = [
+            time("tree_prune.x", 3000.0),
+            time("tree_layout", 500.0),
+            time("kv_compact.f16", 250.0),
+            time("lookup_scan", 125.0),
+            time("matmul.q4", 99.0),
+        ];
+        let phases = PhaseMs::between(&before, &after, false);
+        assert_eq!(phases, PhaseMs { draft: Some(0.125), verify: None, tree: 2.5, accept: 0.25 });
+        assert_eq!(
+            PhaseMs::between(&before, &after, true).draft,
+            None,
+            "products of the drafter are not told apart"
+        );
+    }
+
+    #[test]
+    fn the_summary_says_what_happened() {
+        let text = summary(Speculation::Auto, Some(&stats()), None);
+        for words in
+            ["auto", "4 rounds of 2.50", "6 of 60", "0.75 0.50", "1 rescued", "2 tokens found", "off"]
+        {
+            assert!(text.contains(words), "{words:?} is not in: {text}");
+        }
+        assert_eq!(summary(Speculation::Off, None, None), "speculation: off");
+    }
+}

@@ -1,0 +1,376 @@
+//! Speculative decoding: every flag, what comes out of it, and what bad files get.
+
+use std::fs;
+
+use redraft_testing::{RoleTypes, TinyDrafter, TinyModel};
+use serde_json::{Value, json};
+
+use crate::scene::{Scene, keys};
+use crate::{expect, redraft, text};
+
+/// Keys of `speculation` in `generate --json`.
+const REPORT: [&str; 13] = [
+    "plan",
+    "rounds",
+    "drafted",
+    "accepted",
+    "tau",
+    "reconsidered",
+    "refined",
+    "rescues",
+    "duplicates",
+    "lookup_hits",
+    "acceptance_by_depth",
+    "phase_ms",
+    "history",
+];
+
+/// A prompt in which everything comes twice.
+const TWICE: &str = "one two three four five six one two three four five six one two";
+
+impl Scene {
+    /// Writes a drafter and returns its path.
+    fn drafter(&self, name: &str, drafter: &TinyDrafter) -> String {
+        let path = self.path(name);
+        fs::write(&path, drafter.to_file().unwrap().write()).unwrap();
+        path
+    }
+
+    /// An answer to [`TWICE`] with further flags.
+    fn answer(&self, flags: &[&str]) -> Value {
+        self.json(&[&["generate", TWICE, "-n", "40", "--ignore-eos", "--json"], flags].concat())
+    }
+}
+
+fn drafter() -> TinyDrafter {
+    TinyDrafter { target: Scene::target(), ..TinyDrafter::default() }
+}
+
+#[test]
+fn every_kind_gives_the_plain_answer_and_reports_its_plan() {
+    let Some(scene) = Scene::new("every_kind_gives_the_plain_answer_and_reports_its_plan") else { return };
+    let file = scene.drafter("d.safetensors", &drafter());
+    let plain = scene.answer(&["--speculate", "off", "--drafter", &file]);
+    assert_eq!(plain["speculation"], Value::Null);
+    let chain = json!({
+        "mode": "chain", "nodes": 3, "depth": 3, "width": 1, "children": 1, "reconsider": 0, "refined": null, "gate": null,
+        "lookup": false,
+    });
+    let tree = json!({
+        "mode": "tree", "nodes": 15, "depth": 5, "width": 4, "children": 4, "reconsider": 0, "refined": null,
+        "gate": null, "lookup": false,
+    });
+    let again = json!({
+        "mode": "reconsider", "nodes": 15, "depth": 5, "width": 4, "children": 4, "reconsider": 2, "refined": 2,
+        "gate": "top1", "lookup": false,
+    });
+    let found = json!({
+        "mode": "lookup", "nodes": 4, "depth": 4, "width": null, "children": null, "reconsider": null, "refined": null,
+        "gate": null, "lookup": true,
+    });
+    let with = |plan: &Value, changes: Value| {
+        let mut plan = plan.clone();
+        changes.as_object().unwrap().iter().for_each(|(key, value)| plan[key] = value.clone());
+        plan
+    };
+    let cases: &[(&[&str], Value)] = &[
+        (&["--speculate", "chain"], chain.clone()),
+        (
+            &["--speculate", "chain", "--nodes", "7", "--lookup"],
+            with(&chain, json!({"nodes": 7, "depth": 7, "lookup": true})),
+        ),
+        (&["--speculate", "tree"], tree.clone()),
+        (
+            &[
+                "--speculate",
+                "tree",
+                "--nodes",
+                "7",
+                "--depth",
+                "3",
+                "--width",
+                "2",
+                "--children",
+                "3",
+                "--lookup",
+            ],
+            with(&tree, json!({"nodes": 7, "depth": 3, "width": 2, "children": 3, "lookup": true})),
+        ),
+        (&["--speculate", "reconsider"], again.clone()),
+        (
+            &["--speculate", "reconsider", "--reconsider", "4", "--refined", "1", "--gate", "entropy"],
+            with(&again, json!({"reconsider": 4, "refined": 1, "gate": "entropy"})),
+        ),
+        (&["--speculate", "reconsider", "--gate", "random"], with(&again, json!({"gate": "random"}))),
+        (&["--speculate", "reconsider", "--gate", "calibrated"], with(&again, json!({"gate": "calibrated"}))),
+        (&["--speculate", "reconsider", "--gate", "off"], with(&again, json!({"gate": "off"}))),
+        (&["--speculate", "lookup"], found.clone()),
+        (&["--speculate", "lookup", "--depth", "8"], with(&found, json!({"nodes": 8, "depth": 8}))),
+    ];
+    for (flags, plan) in cases {
+        let lookup = plan["mode"] == "lookup";
+        let flags = if lookup { flags.to_vec() } else { [*flags, &["--drafter", &file]].concat() };
+        let value = scene.answer(&flags);
+        assert_eq!(value["ids"], plain["ids"], "{flags:?}");
+        assert_eq!(value["text"], plain["text"], "{flags:?}");
+        let report = &value["speculation"];
+        assert_eq!(keys(report), REPORT, "{flags:?}");
+        assert_eq!(report["plan"], *plan, "{flags:?}");
+        let number =
+            |key: &str| report[key].as_u64().unwrap_or_else(|| panic!("{key} of {flags:?}: {report}"));
+        assert!(number("rounds") > 0 && number("rounds") <= 39, "{flags:?}: {report}");
+        // The first token is not of a round.
+        assert_eq!(number("rounds") + number("accepted"), 39, "{flags:?}: {report}");
+        let tau = report["tau"].as_f64().unwrap();
+        assert!((tau - 39.0 / number("rounds") as f64).abs() < 1e-9, "{flags:?}: {report}");
+        let gated = report["plan"]["gate"].as_str().is_some_and(|gate| gate != "off");
+        assert_eq!(number("reconsidered") > 0, gated, "{flags:?}: {report}");
+        let rates = report["acceptance_by_depth"].as_array().unwrap();
+        assert!(
+            !rates.is_empty() && rates.iter().all(|r| (0.0..=1.0).contains(&r.as_f64().unwrap())),
+            "{report}"
+        );
+        assert_eq!(report["phase_ms"], Value::Null);
+        assert_eq!(
+            report["history"],
+            json!([{ "plan": plan, "rounds": number("rounds"), "emitted": 39 }]),
+            "{flags:?}"
+        );
+    }
+    // At a temperature too.
+    let hot = ["--temperature", "1", "--seed", "3"];
+    let plain = scene.answer(&hot);
+    let tree = scene.answer(&[&hot[..], &["--speculate", "tree", "--drafter", &file]].concat());
+    assert_eq!(plain["ids"], tree["ids"]);
+}
+
+#[test]
+fn auto_is_the_default_with_a_drafter_and_remembers_costs() {
+    let Some(scene) = Scene::new("auto_is_the_default_with_a_drafter_and_remembers_costs") else { return };
+    let plain = scene.answer(&[]);
+    assert_eq!(plain["speculation"], Value::Null, "no drafter");
+    let costs = scene.home.path().join("redraft").join("costs");
+    let kept = || {
+        let files = fs::read_dir(&costs).unwrap().map(|entry| entry.unwrap().path());
+        files.map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect::<Vec<_>>()
+    };
+    // Without a drafter auto is lookup or off.
+    let value = scene.answer(&["--speculate", "auto"]);
+    assert_eq!((&value["ids"], &value["speculation"]["plan"]["mode"]), (&plain["ids"], &json!("auto")));
+    assert_eq!(kept().len(), 1);
+    // A drafter beside the model is the model's.
+    scene.drafter("tiny.drafter.safetensors", &drafter());
+    let value = scene.answer(&[]);
+    assert_eq!((&value["ids"], &value["speculation"]["plan"]["mode"]), (&plain["ids"], &json!("auto")));
+    let before = kept();
+    assert_eq!(before.len(), 2, "another drafter has other costs");
+    scene.answer(&[]);
+    assert_eq!(kept(), before, "nothing was measured again");
+    scene.answer(&["--remeasure"]);
+    assert_ne!(kept(), before);
+    let value: Value = serde_json::from_str(&before[0].1).unwrap();
+    assert_eq!(keys(&value), ["key", "costs"]);
+    // What cannot be read is told and measured again.
+    for (file, _) in &before {
+        fs::write(file, "{").unwrap();
+    }
+    let output = scene.run(&["generate", "x", "-n", "2"]);
+    expect(&output, 0, &["cannot be used", "measuring again"]);
+    let output = scene.run(&["generate", "x", "-n", "2"]);
+    expect(&output, 0, &[]);
+    assert!(!text(&output.stderr).contains("measuring again"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn statistics_come_on_request() {
+    let Some(scene) = Scene::new("statistics_come_on_request") else { return };
+    let common = ["generate", TWICE, "-n", "12", "--ignore-eos", "--stats"];
+    let output = scene.run(&[&common[..], &["--speculate", "lookup"]].concat());
+    expect(&output, 0, &["speculation: lookup, nodes 4, depth 4", "rounds of", "acceptance by depth"]);
+    expect(&scene.run(&common), 0, &["speculation: off"]);
+    let value = scene.answer(&["--speculate", "lookup", "--profile"]);
+    let phases = &value["speculation"]["phase_ms"];
+    if *phases != Value::Null {
+        assert_eq!(keys(phases), ["draft", "verify", "tree", "accept"]);
+        assert!(
+            phases["tree"].as_f64().unwrap() > 0.0 && phases["accept"].as_f64().unwrap() > 0.0,
+            "{phases}"
+        );
+        assert!(phases["draft"].as_f64().unwrap() > 0.0 && phases["verify"].is_null(), "{phases}");
+    }
+}
+
+#[test]
+fn a_chat_speculates_and_tells_on_request() {
+    let Some(scene) = Scene::new("a_chat_speculates_and_tells_on_request") else { return };
+    let common = ["chat", "-n", "6", "--temperature", "0", "--ignore-eos"];
+    let input = "one two one two\n/stats\nthree\n/stats\nfour\n";
+    let plain = scene.piped(&common, input);
+    expect(&plain, 0, &["speculation: off"]);
+    let lookup = scene.piped(&[&common[..], &["--speculate", "lookup"]].concat(), input);
+    expect(&lookup, 0, &["speculation: lookup", "of 2048 tokens", "without statistics again"]);
+    assert_eq!(text(&plain.stdout), text(&lookup.stdout));
+    let told = |output: &std::process::Output| text(&output.stderr).matches("speculation: ").count();
+    assert_eq!(told(&lookup), 2, "the last answer when asked, the next by itself: {}", text(&lookup.stderr));
+    let all = scene.piped(&[&common[..], &["--stats"]].concat(), "one\ntwo\n");
+    assert_eq!(told(&all), 2, "{}", text(&all.stderr));
+}
+
+#[test]
+fn drafters_that_do_not_fit_are_refused() {
+    let Some(scene) = Scene::new("drafters_that_do_not_fit_are_refused") else { return };
+    let refused = |path: &str, words: &[&str]| {
+        for command in [&["generate", "x"][..], &["bench", "--speculate", "chain"]] {
+            expect(&scene.run(&[command, &["--drafter", path]].concat()), 1, words);
+        }
+    };
+    refused(&scene.path("absent.safetensors"), &["cannot read", "absent.safetensors"]);
+    refused(&scene.model, &["tiny.gguf", "safetensors"]);
+    let good = drafter().to_file().unwrap().write();
+    let damaged = scene.path("damaged.safetensors");
+    for length in [0, 7, 100, good.len() / 2, good.len() - 1] {
+        fs::write(&damaged, &good[..length]).unwrap();
+        refused(&damaged, &["damaged.safetensors", "safetensors header"]);
+    }
+    let folder = scene.path("folder");
+    fs::create_dir(&folder).unwrap();
+    refused(&folder, &["folder", "no safetensors file"]);
+    // Other targets, by the name of what differs.
+    let deeper = TinyDrafter { target: TinyModel { layers: 3, ..Scene::target() }, ..drafter() };
+    refused(&scene.drafter("layers.safetensors", &deeper), &["target layers", "3", "2"]);
+    let wider = TinyDrafter { target: TinyModel { hidden: 96, heads: 6, ..Scene::target() }, ..drafter() };
+    let wider = TinyDrafter { hidden: 96, ..wider };
+    refused(&scene.drafter("hidden.safetensors", &wider), &["target hidden", "96", "64"]);
+    let words = TinyDrafter { target: TinyModel { vocab: 352, ..Scene::target() }, ..drafter() };
+    refused(&scene.drafter("vocab.safetensors", &words), &["target vocab", "352", "320"]);
+}
+
+#[test]
+fn drafters_of_another_quantisation_are_used_with_a_warning() {
+    let Some(scene) = Scene::new("drafters_of_another_quantisation_are_used_with_a_warning") else { return };
+    let types = RoleTypes::all(redraft_gguf::GgmlType::Q8_0);
+    let other = TinyDrafter { target: TinyModel { types, ..Scene::target() }, ..drafter() };
+    let file = scene.drafter("q8.safetensors", &other);
+    let arguments = ["generate", "x", "-n", "3", "--speculate", "chain", "--drafter", &file];
+    expect(&scene.run(&arguments), 0, &["warning", "Q8_0", "Q4_1"]);
+    let unsigned = scene.drafter("unsigned.safetensors", &TinyDrafter { fingerprint: false, ..drafter() });
+    let arguments = ["generate", "x", "-n", "3", "--speculate", "chain", "--drafter", &unsigned];
+    expect(&scene.run(&arguments), 0, &["warning", "does not say which model"]);
+}
+
+#[test]
+fn bench_puts_proposers_side_by_side() {
+    let Some(scene) = Scene::new("bench_puts_proposers_side_by_side") else { return };
+    let file = scene.drafter("d.safetensors", &drafter());
+    let prompts = scene.path("p.jsonl");
+    fs::write(
+        &prompts,
+        "{\"prompt\": \"one two one two\"}\n\n{\"turns\": [\"a b a b\", \"c\"], \"question_id\": 3}\n\
+         {\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}\nnot looked at\n",
+    )
+    .unwrap();
+    fn with<'a>(flags: &[&'a str]) -> Vec<&'a str> {
+        let small = ["--prompt-tokens", "8", "--tokens", "8", "--repeat", "2", "--max-rows", "0"];
+        [&["bench"], &small[..], flags].concat()
+    }
+    let flags = [
+        "--speculate",
+        "chain,lookup,off,auto,chain",
+        "--drafter",
+        &file,
+        "--prompts",
+        &prompts,
+        "--limit",
+        "3",
+        "--json",
+    ];
+    let value = scene.json(&with(&flags));
+    assert_eq!(
+        keys(&value),
+        [
+            "decode_tokens_per_s",
+            "prefill_tokens_per_s",
+            "cost_curve",
+            "adapter",
+            "host",
+            "shader_warm_up",
+            "speculation"
+        ]
+    );
+    let report = &value["speculation"];
+    assert_eq!(keys(report), ["prompts", "tokens", "costs", "proposers"]);
+    assert_eq!((&report["prompts"], &report["tokens"]), (&json!(3), &json!(8)));
+    assert_eq!(keys(&report["costs"]), ["verify", "draft", "extend", "overhead"]);
+    assert_eq!(report["costs"]["verify"][0], json!({ "m": 1, "relative": 1.0 }));
+    assert!(report["costs"]["extend"].as_f64().unwrap() > 0.0);
+    let proposers = report["proposers"].as_array().unwrap();
+    let names: Vec<_> = proposers.iter().map(|p| p["proposer"].as_str().unwrap()).collect();
+    assert_eq!(names, ["chain", "lookup", "auto"]);
+    for proposer in proposers {
+        assert_eq!(
+            keys(proposer),
+            [
+                "proposer",
+                "plan",
+                "plain_tokens_per_s",
+                "speculative_tokens_per_s",
+                "ratio",
+                "tau",
+                "predicted_ratio",
+                "measured_over_predicted",
+                "identical"
+            ]
+        );
+        for key in ["plain_tokens_per_s", "speculative_tokens_per_s", "ratio"] {
+            assert_eq!(keys(&proposer[key]), ["median", "min", "max"]);
+            assert!(proposer[key]["min"].as_f64().unwrap() > 0.0, "{proposer}");
+        }
+        assert_eq!(proposer["identical"], true, "{proposer}");
+        assert!(proposer["predicted_ratio"].as_f64().unwrap() > 0.0, "{proposer}");
+    }
+    assert!(proposers[0]["tau"].as_f64().unwrap() >= 1.0);
+
+    // Without a file of prompts and for people.
+    let output = scene.run(&with(&["--speculate", "lookup"]));
+    expect(&output, 0, &[]);
+    for words in ["4 prompts", "verify V(M)", "predicted", "lookup"] {
+        assert!(text(&output.stdout).contains(words), "{words}");
+    }
+    expect(
+        &scene.run(&with(&["--speculate", "lookup", "--prompts", &prompts])),
+        1,
+        &["p.jsonl line 5", "expected {\"prompt\""],
+    );
+    fs::write(&prompts, format!("{{\"prompt\": \"x\"}}\n{{\"prompt\": \"{}\"}}\n", "word ".repeat(3000)))
+        .unwrap();
+    let long = ["--speculate", "lookup", "--prompts", &prompts];
+    expect(&scene.run(&with(&long)), 1, &["p.jsonl line 2", "--context"]);
+    fs::write(&prompts, "\n").unwrap();
+    expect(&scene.run(&with(&long)), 1, &["p.jsonl", "no prompts"]);
+    expect(&scene.run(&with(&["--speculate", "lookup", "--prompts", "absent"])), 1, &["cannot read absent"]);
+}
+
+/// Nothing is loaded for it: the model is nowhere.
+#[test]
+fn usage_is_checked_before_anything_is_looked_for() {
+    let home = tempfile::tempdir().unwrap();
+    for arguments in [
+        &["generate", "x", "--model", "absent.gguf", "--speculate", "tree"][..],
+        &[
+            "generate",
+            "x",
+            "--model",
+            "absent.gguf",
+            "--speculate",
+            "chain",
+            "--drafter",
+            "absent",
+            "--nodes",
+            "17",
+        ],
+        &["chat", "--model", "absent.gguf", "--speculate", "lookup", "--depth", "17"],
+        &["bench", "--model", "absent.gguf", "--speculate", "tree,chain"],
+    ] {
+        expect(&redraft(home.path(), arguments).output().unwrap(), 2, &["--help"]);
+    }
+}
