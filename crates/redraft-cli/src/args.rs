@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use redraft::{AdapterChoice, EngineOptions, KvType, MAX_VOCAB, SamplingParams, TokenId};
 
-use crate::commands::{bench, chat, devices, generate, inspect, pull};
+use crate::commands::{bench, chat, devices, generate, inspect, pull, tree};
 use crate::error::CliError;
 use crate::model::{ModelRef, registry};
 
@@ -33,6 +33,8 @@ pub(crate) enum Command {
     Generate(Box<generate::GenerateArgs>),
     /// Measure speed: prefill, decode, the cost of steps of 1 to 32 rows, and speculation
     Bench(Box<bench::BenchArgs>),
+    /// Show the draft tree of each round of an answer
+    Tree(Box<tree::TreeArgs>),
     /// List adapters with their limits and features, or check that they compute correctly
     Devices(devices::DevicesArgs),
     /// Show what is in a GGUF file and the memory it needs
@@ -138,7 +140,7 @@ pub(crate) struct SamplingArgs {
     /// Stop before this text; may be repeated
     #[arg(long, value_name = "TEXT", value_parser = non_empty)]
     pub(crate) stop: Vec<String>,
-    /// Longest answer in tokens [default: generate 256, chat 1024]
+    /// Longest answer in tokens [default: generate 256, chat 1024, tree 64]
     #[arg(short = 'n', long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_tokens: Option<u32>,
     /// Go on after the model has ended its answer

@@ -1,7 +1,8 @@
 //! The `redraft` command.
 //!
 //! `args` is the command line, `commands` has one module a command, `model` turns a name into a verified file, `chat`
-//! is what the interactive command is made of, `speculate` is what the flags of speculation mean. Blocking on the library's futures happens here and nowhere below.
+//! is what the interactive command is made of, `speculate` is what the flags of speculation mean, `tree`
+//! draws trees. Blocking on the library's futures happens here and nowhere below.
 
 #![forbid(unsafe_code)]
 
@@ -16,6 +17,7 @@ mod output;
 mod progress;
 mod prompt;
 mod speculate;
+mod tree;
 
 use std::process::ExitCode;
 
@@ -48,6 +50,7 @@ fn run(command: Command) -> Result<(), CliError> {
     match command {
         Command::Chat(args) => commands::chat::run(&args),
         Command::Generate(args) => commands::generate::run(&args),
+        Command::Tree(args) => commands::tree::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
         Command::Devices(args) => commands::devices::run(&args),
         Command::Inspect(args) => commands::inspect::run(&args),

@@ -1,20 +1,20 @@
 //! `redraft generate`: one prompt, one answer.
 
-use std::io::{IsTerminal, stdin};
+use std::io::IsTerminal;
 
 use clap::Args;
 use pollster::block_on;
 use redraft::{
-    CancelToken, Engine, GenerateOptions, Generation, Message, SamplingParams, Speculation, Step, StopReason,
-    TokenId,
+    CancelToken, Engine, GenerateOptions, Generation, SamplingParams, Speculation, Step, StopReason, TokenId,
 };
 use serde::Serialize;
 
-use crate::args::{EngineArgs, Ids, SamplingArgs};
+use crate::args::{EngineArgs, SamplingArgs};
+use crate::commands::question::PromptArgs;
 use crate::error::CliError;
 use crate::loading::{self, AdapterName};
 use crate::speculate::{self, PhaseMs, SpeculationArgs};
-use crate::{interrupt, output, prompt};
+use crate::{interrupt, output};
 
 /// Longest answer unless --max-tokens says otherwise.
 const MAX_TOKENS: u32 = 256;
@@ -22,24 +22,8 @@ const MAX_TOKENS: u32 = 256;
 /// Flags of `generate`.
 #[derive(Debug, Args)]
 pub(crate) struct GenerateArgs {
-    /// The prompt; without any of PROMPT, --prompt, --messages and --ids it is read from standard input
-    #[arg(value_name = "PROMPT", conflicts_with_all = ["prompt", "messages", "ids"])]
-    pub(crate) text: Option<String>,
-    /// The prompt
-    #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true, conflicts_with_all = ["messages", "ids"])]
-    pub(crate) prompt: Option<String>,
-    /// A conversation: JSON list of {"role", "content"}; - is standard input
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["ids", "raw", "system"])]
-    pub(crate) messages: Option<String>,
-    /// Token ids to continue, as in 1,2,3: no template and no tokenizer
-    #[arg(long, value_name = "IDS", allow_hyphen_values = true, conflicts_with = "system")]
-    pub(crate) ids: Option<Ids>,
-    /// Continue the text as it is: no chat template
-    #[arg(long, conflicts_with = "system")]
-    pub(crate) raw: bool,
-    /// System message
-    #[arg(short, long, value_name = "TEXT")]
-    pub(crate) system: Option<String>,
+    #[command(flatten)]
+    pub(crate) prompt: PromptArgs,
     /// Print one JSON object instead of the text
     #[arg(long)]
     pub(crate) json: bool,
@@ -55,13 +39,6 @@ pub(crate) struct GenerateArgs {
     pub(crate) speculation: SpeculationArgs,
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
-}
-
-/// What to continue.
-enum Prompt {
-    Ids(Vec<u32>),
-    Raw(String),
-    Chat(Vec<Message>),
 }
 
 /// The object that --json prints. Its shape is a contract with other tools.
@@ -106,9 +83,9 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), CliError> {
     args.sampling.check()?;
     let choice = args.speculation.choose(&args.engine.model)?;
     // The prompt comes first: a bad file should not cost the loading of a model.
-    let prompt = prompt_of(args)?;
+    let prompt = args.prompt.read()?;
     let mut loaded = choice.load(&args.engine, &args.speculation, args.profile)?;
-    let ids = encode(&loaded.engine, prompt)?;
+    let ids = prompt.encode(&loaded.engine)?;
     let cancel = CancelToken::default();
     let before = loaded.engine.profile_report();
     let (generation, steps) = {
@@ -144,45 +121,6 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), CliError> {
     match generation.stop_reason {
         StopReason::Cancelled => Err(CliError::Interrupted),
         _ => Ok(()),
-    }
-}
-
-fn prompt_of(args: &GenerateArgs) -> Result<Prompt, CliError> {
-    if let Some(Ids(ids)) = &args.ids {
-        return Ok(Prompt::Ids(ids.clone()));
-    }
-    if let Some(file) = &args.messages {
-        return Ok(Prompt::Chat(prompt::messages(file)?));
-    }
-    let text = match args.prompt.as_deref().or(args.text.as_deref()) {
-        Some(text) if text != "-" => text.to_owned(),
-        None if stdin().is_terminal() => {
-            return Err(CliError::Usage(
-                "no prompt: give PROMPT, --prompt, --messages or --ids, or pipe text into standard input"
-                    .into(),
-            ));
-        }
-        _ => prompt::from_stdin()?,
-    };
-    if args.raw {
-        return Ok(Prompt::Raw(text));
-    }
-    if text.trim().is_empty() {
-        return Err(CliError::Usage(
-            "the prompt is empty, which a chat template has no answer to; give some text, or --raw to begin from \
-             nothing"
-                .into(),
-        ));
-    }
-    let system = args.system.iter().map(Message::system);
-    Ok(Prompt::Chat(system.chain([Message::user(text)]).collect()))
-}
-
-fn encode(engine: &Engine, prompt: Prompt) -> Result<Vec<TokenId>, CliError> {
-    match prompt {
-        Prompt::Ids(ids) => Ok(ids.into_iter().map(TokenId).collect()),
-        Prompt::Raw(text) => Ok(engine.encode(&text)?),
-        Prompt::Chat(messages) => Ok(engine.encode_chat(&messages)?),
     }
 }
 

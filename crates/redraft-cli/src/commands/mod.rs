@@ -6,3 +6,5 @@ pub(crate) mod devices;
 pub(crate) mod generate;
 pub(crate) mod inspect;
 pub(crate) mod pull;
+mod question;
+pub(crate) mod tree;

@@ -15,7 +15,7 @@ use crate::model::{ModelRef, cache};
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Speculation")]
 pub(crate) struct SpeculationArgs {
-    /// Draft tokens ahead and verify several at once; the answer is the same [default: auto with a drafter, else off]
+    /// Draft tokens ahead and verify several at once; the answer is the same [default: auto with a drafter, else off; tree: reconsider, else lookup]
     #[arg(long, value_enum, value_name = "MODE")]
     pub(crate) speculate: Option<Mode>,
     /// The drafter: a safetensors file, or a folder with one and its config.json
@@ -107,12 +107,17 @@ pub(crate) struct Choice {
 impl SpeculationArgs {
     /// What to do, from the flags and from whether the model has a drafter. Nothing is loaded for it.
     pub(crate) fn choose(&self, model: &ModelRef) -> Result<Choice, CliError> {
-        let drafter = self.drafter.clone().or_else(|| default_drafter(model));
-        self.choose_with(drafter).map_err(CliError::Usage)
+        self.choose_or(model, Mode::Auto, Mode::Off)
     }
 
-    fn choose_with(&self, drafter: Option<PathBuf>) -> Result<Choice, String> {
-        let mode = self.speculate.unwrap_or(if drafter.is_some() { Mode::Auto } else { Mode::Off });
+    /// The same with other defaults: of a model with a drafter, and of one without.
+    pub(crate) fn choose_or(&self, model: &ModelRef, with: Mode, without: Mode) -> Result<Choice, CliError> {
+        let drafter = self.drafter.clone().or_else(|| default_drafter(model));
+        self.choose_with(drafter, with, without).map_err(CliError::Usage)
+    }
+
+    fn choose_with(&self, drafter: Option<PathBuf>, with: Mode, without: Mode) -> Result<Choice, String> {
+        let mode = self.speculate.unwrap_or(if drafter.is_some() { with } else { without });
         self.shape.check(&[mode])?;
         let plan = self.shape.plan(mode, true)?;
         check_drafter(mode, drafter.as_deref())?;
@@ -175,7 +180,7 @@ mod tests {
     use super::*;
 
     fn choose(args: &SpeculationArgs, drafter: Option<&str>) -> Result<Choice, String> {
-        args.choose_with(drafter.map(PathBuf::from))
+        args.choose_with(drafter.map(PathBuf::from), Mode::Auto, Mode::Off)
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod drafter;
 mod report;
 mod shape;
 
-pub(crate) use self::args::{Mode, SpeculationArgs, check_drafter, default_drafter};
+pub(crate) use self::args::{Choice, Mode, SpeculationArgs, check_drafter, default_drafter};
 pub(crate) use self::costs::{CostKey, prepare};
 pub(crate) use self::drafter::{DrafterInput, read as read_drafter};
 pub(crate) use self::report::{CostsReport, PhaseMs, PlanReport, Report, summary};

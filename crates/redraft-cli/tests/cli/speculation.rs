@@ -374,3 +374,63 @@ fn usage_is_checked_before_anything_is_looked_for() {
         expect(&redraft(home.path(), arguments).output().unwrap(), 2, &["--help"]);
     }
 }
+
+#[test]
+fn trees_are_shown_and_written() {
+    let Some(scene) = Scene::new("trees_are_shown_and_written") else { return };
+    let file = scene.drafter("d.safetensors", &drafter());
+    let (json, svg) = (scene.path("t.json"), scene.path("t.svg"));
+    let common = ["tree", TWICE, "-n", "8", "--ignore-eos", "--drafter", &file];
+    let output = scene.run(&[&common[..], &["--lookup", "--json", &json, "--svg", &svg, "--stats"]].concat());
+    expect(&output, 0, &["speculation: reconsider", "with lookup"]);
+    let shown = text(&output.stdout);
+    assert!(!shown.contains('\x1b'), "colour in a pipe");
+    for words in
+        ["round 1 after", "└─ ", "depth  1", "row  1", "drafted", "rejected", "not verified)", "answer: "]
+    {
+        assert!(shown.contains(words), "{words:?} is not in: {shown}");
+    }
+    let value: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    assert_eq!(keys(&value), ["text", "prompt_ids", "ids", "rounds"]);
+    let rounds = value["rounds"].as_array().unwrap();
+    assert_eq!(shown.matches("round ").count(), rounds.len());
+    let mut known = value["prompt_ids"].as_array().unwrap().len();
+    let ids = value["ids"].as_array().unwrap();
+    for round in rounds {
+        assert_eq!(keys(round), ["plan", "start", "nodes", "accepted"]);
+        assert_eq!(round["start"], known, "the root is the last token");
+        let nodes = round["nodes"].as_array().unwrap();
+        assert_eq!(
+            keys(&nodes[0]),
+            ["token", "text", "parent", "depth", "score", "pass", "unsure", "reconsidered", "row", "fate"]
+        );
+        let at = known - value["prompt_ids"].as_array().unwrap().len();
+        let path: Vec<_> = round["accepted"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|i| &nodes[i.as_u64().unwrap() as usize])
+            .collect();
+        for (node, id) in path.iter().zip(&ids[at..]) {
+            assert_eq!(node["token"], *id, "accepted tokens are the answer's");
+        }
+        known += path.len();
+        assert!(nodes.iter().filter(|node| !node["row"].is_null()).count() > 1);
+    }
+    let picture = fs::read_to_string(&svg).unwrap();
+    assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
+
+    // To standard output, all nodes, and without a drafter.
+    let value = scene.json(&["tree", TWICE, "-n", "8", "--ignore-eos", "--json", "-"]);
+    assert_eq!(value["rounds"][0]["plan"]["mode"], "lookup");
+    let output = scene.run(&[&common[..], &["--speculate", "tree", "--all"]].concat());
+    expect(&output, 0, &[]);
+    assert!(text(&output.stdout).contains("pruned") && !text(&output.stdout).contains("not verified)"));
+    let output = scene.run(&[&common[..], &["--svg", "-"]].concat());
+    expect(&output, 0, &[]);
+    assert!(text(&output.stdout).starts_with("<svg "));
+    let nowhere = scene.path("absent/t.json");
+    let output = scene.run(&["tree", "x", "-n", "2", "--json", &nowhere]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("cannot write"), "{}", text(&output.stderr));
+}

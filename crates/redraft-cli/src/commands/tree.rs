@@ -1,0 +1,163 @@
+//! `redraft tree`: the draft tree of each round of an answer.
+
+use std::fs;
+use std::io::{self, IsTerminal};
+
+use clap::Args;
+use pollster::block_on;
+use redraft::{
+    CancelToken, GenerateOptions, Generation, RoundTrace, SamplingParams, Speculation, StopReason, TokenId,
+    Tokenizer,
+};
+use serde::Serialize;
+
+use crate::args::{EngineArgs, SamplingArgs};
+use crate::commands::question::PromptArgs;
+use crate::error::CliError;
+use crate::loading::Loaded;
+use crate::speculate::{self, Choice, Mode, SpeculationArgs};
+use crate::tree::{self, RoundReport};
+use crate::{interrupt, output};
+
+/// Longest answer unless --max-tokens says otherwise: trees are long.
+const MAX_TOKENS: u32 = 64;
+
+/// Flags of `tree`.
+#[derive(Debug, Args)]
+pub(crate) struct TreeArgs {
+    #[command(flatten)]
+    pub(crate) prompt: PromptArgs,
+    /// Show the tokens that were drafted and not verified too
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Write the trees as JSON; - is standard output, in place of the text
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<String>,
+    /// Write the trees as a picture; - is standard output, in place of the text
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<String>,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+    #[command(flatten)]
+    pub(crate) speculation: SpeculationArgs,
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+}
+
+/// The object that --json writes. Its shape is a contract with other tools.
+#[derive(Serialize)]
+struct Report<'a> {
+    text: &'a str,
+    prompt_ids: Vec<u32>,
+    ids: Vec<u32>,
+    rounds: Vec<RoundReport>,
+}
+
+pub(crate) fn run(args: &TreeArgs) -> Result<(), CliError> {
+    args.sampling.check()?;
+    let to_stdout = [&args.json, &args.svg].map(|file| file.as_deref() == Some("-"));
+    if to_stdout == [true, true] {
+        return Err(CliError::Usage(
+            "--json - --svg -: only one of them can have standard output; name a file for the other".into(),
+        ));
+    }
+    let choice = args.speculation.choose_or(&args.engine.model, Mode::Reconsider, Mode::Lookup)?;
+    if choice.mode == Mode::Off {
+        return Err(CliError::Usage(
+            "--speculate off: without speculation there are no trees to show".into(),
+        ));
+    }
+    let prompt = args.prompt.read()?;
+    let mut loaded = choice.load(&args.engine, &args.speculation, false)?;
+    let ids = prompt.encode(&loaded.engine)?;
+    let (generation, traces) = answer(&mut loaded, &ids, &choice, args, to_stdout == [false, false])?;
+    let tokenizer = loaded.engine.tokenizer();
+    if let Some(file) = &args.json {
+        let report = Report {
+            text: &generation.text,
+            prompt_ids: numbers(&generation.prompt_ids),
+            ids: numbers(&generation.ids),
+            rounds: tree::to_json(&traces, &|token| word(tokenizer, token)),
+        };
+        let text = serde_json::to_string_pretty(&report).map_err(|error| CliError::Output(error.into()))?;
+        write(file, &(text + "\n"))?;
+    }
+    if let Some(file) = &args.svg {
+        write(file, &tree::to_svg(&traces, &|token| word(tokenizer, token)))?;
+    }
+    if let Some(warning) = &generation.warning {
+        output::warning(format_args!("speculation was given up: {warning}"));
+    }
+    if args.speculation.stats {
+        output::note(speculate::summary(choice.speculation, generation.speculation.as_ref(), None));
+    }
+    match generation.stop_reason {
+        StopReason::Cancelled => Err(CliError::Interrupted),
+        _ => Ok(()),
+    }
+}
+
+/// The answer and its trees, which are printed as they come if `show`.
+fn answer(
+    loaded: &mut Loaded,
+    ids: &[TokenId],
+    choice: &Choice,
+    args: &TreeArgs,
+    show: bool,
+) -> Result<(Generation, Vec<RoundTrace>), CliError> {
+    let options = options(args, choice.speculation);
+    let _guard = interrupt::Guard::new(options.cancel.clone());
+    let tokenizer = loaded.engine.tokenizer().clone();
+    let colour = output::colour(&io::stdout());
+    let mut traces = Vec::new();
+    let mut stream = loaded.engine.generate(ids, options)?;
+    while let Some(step) = block_on(stream.next())? {
+        let Some(trace) = step.trace else { continue };
+        traces.push(trace);
+        if let Some(trace) = traces.last().filter(|_| show) {
+            let words = |token| word(&tokenizer, token);
+            output::emit(&tree::to_text(traces.len(), trace, &words, args.all, colour))?;
+            output::emit("\n")?;
+        }
+    }
+    let generation = stream.finish();
+    if show {
+        let text = output::printable(&generation.text, io::stdout().is_terminal());
+        output::emit(&format!("answer: {text}\n"))?;
+    }
+    Ok((generation, traces))
+}
+
+fn options(args: &TreeArgs, speculation: Speculation) -> GenerateOptions {
+    GenerateOptions {
+        speculation,
+        trace: true,
+        max_tokens: args.sampling.max_tokens.unwrap_or(MAX_TOKENS),
+        sampling: args.sampling.params(SamplingParams::default()),
+        stop: args.sampling.stop.clone(),
+        cancel: CancelToken::default(),
+        ignore_eos: args.sampling.ignore_eos,
+        ..GenerateOptions::default()
+    }
+}
+
+/// The text of one token by itself.
+fn word(tokenizer: &Tokenizer, token: TokenId) -> String {
+    let bytes = tokenizer.token_bytes(token.0).filter(|bytes| !bytes.is_empty());
+    match bytes {
+        Some(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        None => tokenizer.token_text(token.0).unwrap_or_default().to_owned(),
+    }
+}
+
+fn numbers(ids: &[TokenId]) -> Vec<u32> {
+    ids.iter().map(|id| id.0).collect()
+}
+
+/// Writes `text` to `file`, or to standard output for `-`.
+fn write(file: &str, text: &str) -> Result<(), CliError> {
+    if file == "-" {
+        return output::emit(text);
+    }
+    fs::write(file, text).map_err(|source| CliError::File { action: "write", path: file.to_owned(), source })
+}
