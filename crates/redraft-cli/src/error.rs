@@ -52,7 +52,7 @@ pub(crate) enum CliError {
         /// The file.
         path: String,
         /// What is wrong with it.
-        source: redraft::DrafterError,
+        source: Box<redraft::DrafterError>,
     },
     /// A line of a file of prompts is none, or cannot be used with the model.
     #[error("{file} line {line}: {reason}")]

@@ -78,9 +78,9 @@ impl Prompt {
     /// Its tokens.
     pub(crate) fn encode(self, engine: &Engine) -> Result<Vec<TokenId>, CliError> {
         match self {
-            Prompt::Ids(ids) => Ok(ids.into_iter().map(TokenId).collect()),
-            Prompt::Raw(text) => Ok(engine.encode(&text)?),
-            Prompt::Chat(messages) => Ok(engine.encode_chat(&messages)?),
+            Self::Ids(ids) => Ok(ids.into_iter().map(TokenId).collect()),
+            Self::Raw(text) => Ok(engine.encode(&text)?),
+            Self::Chat(messages) => Ok(engine.encode_chat(&messages)?),
         }
     }
 }

@@ -29,7 +29,6 @@ pub(crate) fn read(path: &Path) -> Result<DrafterInput, CliError> {
     let bytes = read_up_to(&weights, LIMIT)?;
     let sha256 = hash::bytes(&bytes);
     let config = weights.with_file_name("config.json");
-    let wrong = |at: &Path, source| CliError::Drafter { path: at.display().to_string(), source };
     let file = match DrafterFile::read(&bytes) {
         Err(DrafterError::Missing { field, .. }) if is_configuration(&field) && config.is_file() => {
             let json = String::from_utf8(read_up_to(&config, CONFIG_LIMIT)?)
@@ -38,7 +37,8 @@ pub(crate) fn read(path: &Path) -> Result<DrafterInput, CliError> {
         }
         other => other,
     };
-    Ok(DrafterInput { file: file.map_err(|source| wrong(&weights, source))?, sha256 })
+    let wrong = |source| CliError::Drafter { path: weights.display().to_string(), source: Box::new(source) };
+    Ok(DrafterInput { file: file.map_err(wrong)?, sha256 })
 }
 
 /// Whether what is missing is what a config.json can say.

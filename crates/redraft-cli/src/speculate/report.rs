@@ -1,67 +1,11 @@
 //! What is told of speculation: JSON for other tools, a few lines for people.
 
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 
-use redraft::{Costs, Curve, KernelTime, Plan, PlanRun, Speculation, SpeculationStats};
+use redraft::{Costs, Curve, KernelTime, PlanRun, Speculation, SpeculationStats};
 use serde::Serialize;
 
-use super::Mode;
-use super::shape::gate_name;
-
-/// A plan as JSON has it. What a kind does not have is null.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(crate) struct PlanReport {
-    mode: &'static str,
-    nodes: Option<u32>,
-    depth: Option<u32>,
-    width: Option<u32>,
-    children: Option<u32>,
-    reconsider: Option<u32>,
-    refined: Option<u32>,
-    gate: Option<&'static str>,
-    lookup: Option<bool>,
-}
-
-impl PlanReport {
-    /// A choice that is made anew for every round.
-    const AUTO: Self = Self {
-        mode: "auto",
-        nodes: None,
-        depth: None,
-        width: None,
-        children: None,
-        reconsider: None,
-        refined: None,
-        gate: None,
-        lookup: None,
-    };
-
-    /// What was asked for; none if nothing was.
-    pub(crate) fn of(speculation: Speculation) -> Option<Self> {
-        match speculation {
-            Speculation::Off => None,
-            Speculation::Auto => Some(Self::AUTO),
-            Speculation::Plan(plan) => Some((&plan).into()),
-        }
-    }
-}
-
-impl From<&Plan> for PlanReport {
-    fn from(plan: &Plan) -> Self {
-        let again = plan.reconsider > 0;
-        Self {
-            mode: Mode::of(plan).name(),
-            nodes: Some(plan.nodes),
-            depth: Some(plan.depth),
-            width: plan.drafter.then_some(plan.width),
-            children: plan.drafter.then_some(plan.children),
-            reconsider: plan.drafter.then_some(plan.reconsider),
-            refined: again.then_some(plan.refined),
-            gate: again.then(|| gate_name(plan.gate)),
-            lookup: Some(plan.lookup),
-        }
-    }
-}
+use super::PlanReport;
 
 /// A run of rounds under one plan.
 #[derive(Debug, Serialize)]
@@ -81,13 +25,13 @@ impl From<&PlanRun> for RunReport {
 /// Milliseconds on the device by what they were spent on; null what the kernels' names do not tell apart.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct PhaseMs {
-    /// Forward passes of the drafter, growing the tree, lookup.
+    /// Forward passes of the drafter, growing the tree; without a drafter lookup.
     draft: Option<f64>,
     /// Forward passes of the target.
     verify: Option<f64>,
     /// Pruning the tree and laying it out.
     tree: f64,
-    /// Walking the tree, moving keys and values, gathering features.
+    /// Walking the tree, moving keys and values, gathering features, the next root.
     accept: f64,
 }
 
@@ -103,12 +47,12 @@ impl PhaseMs {
             };
             (total(after) - total(before)).max(0.0) / 1e3
         };
-        let lookup = || spent(&["lookup_scan", "lookup_grow", "draft_root", "draft_step"]);
+        let lookup = || spent(&["lookup_scan", "lookup_grow"]);
         Self {
             draft: (!has_drafter).then(lookup),
             verify: None,
             tree: spent(&["tree_prune", "tree_layout"]),
-            accept: spent(&["tree_accept", "kv_compact", "feature_gather"]),
+            accept: spent(&["tree_accept", "kv_compact", "feature_gather", "draft_root"]),
         }
     }
 }
@@ -202,30 +146,11 @@ impl CostsReport {
         let points = |points: &[PointReport]| {
             points.iter().map(|p| format!("{}: {:.2}", p.m, p.relative)).collect::<Vec<_>>().join("   ")
         };
-        format!(
-            "verify V(M)   {}\ndraft C(M)    {}\nextend        {:.2}\n",
-            points(&self.verify),
-            points(&self.draft),
-            self.extend
-        )
-    }
-}
-
-impl fmt::Display for PlanReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.mode)?;
-        for (name, value) in [("nodes", self.nodes), ("depth", self.depth), ("width", self.width)] {
-            if let Some(value) = value {
-                write!(f, ", {name} {value}")?;
-            }
+        let mut text = format!("verify V(M)   {}\n", points(&self.verify));
+        if self.draft.iter().any(|point| point.relative > 0.0) {
+            let _ = writeln!(text, "draft C(M)    {}\nextend        {:.2}", points(&self.draft), self.extend);
         }
-        if let (Some(reconsider), Some(refined), Some(gate)) = (self.reconsider, self.refined, self.gate) {
-            write!(f, ", reconsider {reconsider} for {refined} each by {gate}")?;
-        }
-        if self.lookup == Some(true) && self.mode != "lookup" {
-            f.write_str(", with lookup")?;
-        }
-        Ok(())
+        text
     }
 }
 
@@ -284,7 +209,7 @@ pub(crate) fn summary(
 
 #[cfg(test)]
 mod tests {
-    use redraft::{DepthStats, Gate};
+    use redraft::{DepthStats, Gate, Plan};
 
     use super::*;
 

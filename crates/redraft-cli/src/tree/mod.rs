@@ -187,7 +187,7 @@ mod tests {
         let empty = RoundTrace { nodes: Vec::new(), accepted: Vec::new(), ..trace() };
         for trace in [odd, empty] {
             assert!(!to_text(1, &trace, &words, true, true).is_empty());
-            assert!(!to_svg(&[trace.clone()], &words).is_empty());
+            assert!(!to_svg(std::slice::from_ref(&trace), &words).is_empty());
             assert!(!to_json(&[trace], &words).is_empty());
         }
     }

@@ -149,6 +149,7 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["tree", "x", "--nodes", "17"], &["--nodes is 17"]),
     (&["tree", ""], &["prompt is empty"]),
     (&["bench", "--drafter", "d"], &["--speculate"]),
+    (&["bench", "--drafter", "d", "--speculate", "lookup,off"], &["--drafter", "uses a drafter"]),
     (&["bench", "--repeat", "0"], &["--repeat"]),
     (&["bench", "--tokens", "x"], &["--tokens"]),
     (&["devices", "extra"], &["extra"]),

@@ -170,6 +170,12 @@ fn auto_is_the_default_with_a_drafter_and_remembers_costs() {
     assert_ne!(kept(), before);
     let value: Value = serde_json::from_str(&before[0].1).unwrap();
     assert_eq!(keys(&value), ["key", "costs"]);
+    // Where nothing can be measured it is plain.
+    let value = scene.json(&["generate", "--ids", "1,2", "-n", "4", "--context", "16", "--json"]);
+    assert_eq!(
+        (&value["speculation"]["plan"]["mode"], &value["speculation"]["rounds"]),
+        (&json!("auto"), &json!(0))
+    );
     // What cannot be read is told and measured again.
     for (file, _) in &before {
         fs::write(file, "{").unwrap();
@@ -301,7 +307,8 @@ fn bench_puts_proposers_side_by_side() {
     assert_eq!(keys(report), ["prompts", "tokens", "costs", "proposers"]);
     assert_eq!((&report["prompts"], &report["tokens"]), (&json!(3), &json!(8)));
     assert_eq!(keys(&report["costs"]), ["verify", "draft", "extend", "overhead"]);
-    assert_eq!(report["costs"]["verify"][0], json!({ "m": 1, "relative": 1.0 }));
+    let first = &report["costs"]["verify"][0];
+    assert!(first["m"] == 1 && first["relative"].as_f64().unwrap() >= 1.0, "{first}");
     assert!(report["costs"]["extend"].as_f64().unwrap() > 0.0);
     let proposers = report["proposers"].as_array().unwrap();
     let names: Vec<_> = proposers.iter().map(|p| p["proposer"].as_str().unwrap()).collect();
@@ -344,6 +351,12 @@ fn bench_puts_proposers_side_by_side() {
     fs::write(&prompts, format!("{{\"prompt\": \"x\"}}\n{{\"prompt\": \"{}\"}}\n", "word ".repeat(3000)))
         .unwrap();
     let long = ["--speculate", "lookup", "--prompts", &prompts];
+    let short = ["bench", "--prompt-tokens", "8", "--tokens", "4", "--max-rows", "0", "--context", "16"];
+    expect(
+        &scene.run(&[&short[..], &["--speculate", "lookup"]].concat()),
+        2,
+        &["--context 16", "at least 32"],
+    );
     expect(&scene.run(&with(&long)), 1, &["p.jsonl line 2", "--context"]);
     fs::write(&prompts, "\n").unwrap();
     expect(&scene.run(&with(&long)), 1, &["p.jsonl", "no prompts"]);
@@ -409,7 +422,7 @@ fn trees_are_shown_and_written() {
             .as_array()
             .unwrap()
             .iter()
-            .map(|i| &nodes[i.as_u64().unwrap() as usize])
+            .map(|i| &nodes[usize::try_from(i.as_u64().unwrap()).unwrap()])
             .collect();
         for (node, id) in path.iter().zip(&ids[at..]) {
             assert_eq!(node["token"], *id, "accepted tokens are the answer's");

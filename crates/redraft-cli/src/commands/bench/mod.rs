@@ -3,6 +3,7 @@
 //! V(M) is the time of one whole step of M rows over the time of the fastest step of one row. The repetitions are
 //! interleaved (every M once, then every M again) so that a machine that grows warm or busy bends all points alike.
 
+mod comparison;
 mod prompts;
 mod speculation;
 
@@ -60,7 +61,7 @@ struct Report {
     host: Host,
     shader_warm_up: WarmUp,
     #[serde(skip_serializing_if = "Option::is_none")]
-    speculation: Option<speculation::Report>,
+    speculation: Option<comparison::Report>,
 }
 
 /// What a step of plain decoding costs the host.
@@ -97,10 +98,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), CliError> {
     let (prefill, decode) = measure_speed(&mut loaded.engine, args)?;
     let host = measure_host(&mut loaded.engine, args)?;
     let cost_curve = cost_curve(&measure_steps(&mut loaded.engine, args)?);
-    let (speculation, exact) = match task.measure(&mut loaded, args)? {
-        Some((report, exact)) => (Some(report), exact),
-        None => (None, Ok(())),
-    };
+    let speculation = task.measure(&mut loaded, args)?;
     let report = Report {
         decode_tokens_per_s: spread(&decode),
         prefill_tokens_per_s: spread(&prefill),
@@ -118,7 +116,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), CliError> {
     if args.profile {
         loading::report_profile(&loaded.engine);
     }
-    exact
+    report.speculation.as_ref().map_or(Ok(()), comparison::Report::verdict)
 }
 
 fn check_room(engine: &Engine, args: &BenchArgs) -> Result<(), CliError> {
@@ -254,7 +252,7 @@ fn table(report: &Report, args: &BenchArgs) -> String {
     let _ = writeln!(text, "shader warm-up           {seconds:>10.2} s, {cache}");
     text.push_str(&curve_table(&report.cost_curve, args));
     if let Some(speculation) = &report.speculation {
-        text.push_str(&speculation::table(speculation));
+        text.push_str(&comparison::table(speculation));
     }
     text
 }
