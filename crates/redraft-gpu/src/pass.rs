@@ -124,7 +124,10 @@ impl Gpu {
         let commands = encoder.finish();
         let nanos = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.recording.store(nanos, Ordering::Relaxed);
-        self.queue.submit([commands]);
+        let submission = self.queue.submit([commands]);
+        for (_, readback) in copies {
+            readback.filled_by(&submission);
+        }
         if let Some(profile) = &self.profile {
             profile.lock().unwrap_or_else(PoisonError::into_inner).collect(&self.device)?;
         }

@@ -2,13 +2,15 @@
 
 use crate::{Gpu, GpuError, Slice};
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
 /// A host-visible buffer that results are copied to; made once, used for every step.
 #[derive(Debug)]
 pub struct Readback {
     inner: wgpu::Buffer,
+    /// The submission that copied to it last.
+    filled: Mutex<Option<wgpu::SubmissionIndex>>,
 }
 
 #[derive(Default)]
@@ -24,10 +26,10 @@ impl Gpu {
     /// [`GpuError::OutOfMemory`], [`GpuError::TooLarge`].
     pub async fn readback(&self, label: &str, bytes: u64) -> Result<Readback, GpuError> {
         let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
-        Ok(Readback { inner: self.allocate(label, bytes, usage).await? })
+        Ok(Readback { inner: self.allocate(label, bytes, usage).await?, filled: Mutex::default() })
     }
 
-    /// Waits for everything submitted and returns the first `bytes` bytes that the last submission copied.
+    /// Waits for the last submission that copied to it, not for later ones, and returns the first `bytes` bytes.
     ///
     /// # Errors
     /// [`GpuError::DeviceLost`], [`GpuError::Device`].
@@ -44,7 +46,12 @@ impl Gpu {
             }
         });
         // Natively this blocks until the device is done; in a browser it does nothing and the callback wakes us.
-        let polled = self.device.poll(wgpu::PollType::wait_indefinitely());
+        let submission_index = readback.filled.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // A lost device knows the submission no more: then its callbacks, which say that it is lost, are waited for.
+        let polled = self
+            .device
+            .poll(wgpu::PollType::Wait { submission_index, timeout: None })
+            .or_else(|_| self.device.poll(wgpu::PollType::wait_indefinitely()));
         let result = poll_fn(|context| {
             let Ok(mut state) = state.lock() else {
                 return Poll::Ready(Err(wgpu::BufferAsyncError));
@@ -87,5 +94,9 @@ impl Gpu {
 impl Readback {
     pub(crate) fn buffer(&self) -> &wgpu::Buffer {
         &self.inner
+    }
+
+    pub(crate) fn filled_by(&self, submission: &wgpu::SubmissionIndex) {
+        *self.filled.lock().unwrap_or_else(PoisonError::into_inner) = Some(submission.clone());
     }
 }

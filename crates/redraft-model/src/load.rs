@@ -139,7 +139,7 @@ impl Model {
 }
 
 /// What the kernels assume beyond what `ModelConfig` checks.
-fn check_shape(config: &ModelConfig) -> Result<(), ModelError> {
+pub(crate) fn check_shape(config: &ModelConfig) -> Result<(), ModelError> {
     let head_dim = u64::from(config.head_dim);
     if !config.head_dim.is_multiple_of(8) || config.head_dim > 256 {
         return Err(ModelError::Shape {

@@ -102,6 +102,8 @@ pub struct Engine {
     pub(crate) sampler: Sampler,
     pub(crate) ids: Readback,
     pub(crate) greatest: Readback,
+    /// A row of logits, once somebody asked for log-probabilities.
+    row: Option<Readback>,
     pub(crate) sequence: Vec<TokenId>,
     pub(crate) speculator: Option<Speculator>,
     pub(crate) warnings: Vec<String>,
@@ -190,6 +192,7 @@ impl Engine {
             sampler,
             ids,
             greatest,
+            row: None,
             sequence,
             speculator,
             warnings,
@@ -323,13 +326,25 @@ impl Engine {
     }
 
     async fn floats(&self, slice: redraft_gpu::Slice<'_>) -> Result<Vec<f32>, Error> {
-        let bytes = self.model.gpu().fetch(slice).await?;
-        Ok(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+        Ok(to_floats(&self.model.gpu().fetch(slice).await?))
+    }
+
+    /// Makes what [`Self::logits_of`] reads through, once.
+    pub(crate) async fn ready_for_logits(&mut self) -> Result<(), Error> {
+        if self.row.is_none() {
+            let bytes = u64::from(self.config().vocab) * 4;
+            self.row = Some(self.model.gpu().readback("row", bytes).await?);
+        }
+        Ok(())
     }
 
     /// Logits of row `row` of those that the last step computed.
     pub(crate) async fn logits_of(&self, row: u32) -> Result<Vec<f32>, Error> {
-        self.floats(self.model.logits_row(row)).await
+        let slice = self.model.logits_row(row);
+        let Some(readback) = &self.row else { return self.floats(slice).await };
+        let gpu = self.model.gpu();
+        gpu.submit(|_| Ok::<_, Error>(()), &[(slice, readback)])?;
+        Ok(to_floats(&gpu.read(readback, slice.size).await?))
     }
 
     pub(crate) fn check_prompt(&self, tokens: &[TokenId], at: u32, context: u32) -> Result<(), Error> {
@@ -389,7 +404,7 @@ impl Engine {
     /// # Errors
     /// [`Error::Model`] if the position does not fit.
     pub async fn time_host(&mut self, position: u32) -> Result<HostStep, Error> {
-        self.sequence.clear();
+        self.reset();
         let batch = Batch::chain(position, &[TokenId(0)], LogitRows::Last);
         let started = Instant::now();
         let sampler = &self.sampler;
@@ -432,6 +447,10 @@ fn template_for(gguf: &Gguf, tokenizer: &Tokenizer) -> Result<Option<ChatTemplat
     let text = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id)).unwrap_or_default();
     let (bos, eos) = (text(tokenizer.bos()), text(tokenizer.eos_ids().first().copied()));
     Ok(Some(ChatTemplate::new(source, bos, eos)?))
+}
+
+fn to_floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
 }
 
 /// Runs every product kernel and a small built-in model on an adapter and compares: tile variants with each other bit

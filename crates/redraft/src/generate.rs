@@ -1,7 +1,7 @@
 //! Streaming an answer.
 
 use crate::speculation::Rounds;
-use crate::{Engine, Error, Speculation};
+use crate::{Engine, Error, LEAST_CONTEXT, Speculation};
 use redraft_decode::draft::{Origin, SpeculationStats};
 use redraft_decode::sampling::key_float;
 use redraft_decode::{LogProbs, SamplingParams, StopPolicy, StopReason, TokenId, log_probs};
@@ -46,6 +46,9 @@ pub struct GenerateOptions {
     pub ignore_eos: bool,
     /// Whether and how the answer is drafted ahead; its tokens do not depend on it.
     pub speculation: Speculation,
+    /// Submit each round before the one before it is read, so that the device need not wait for the host; tokens are seen
+    /// one round late. With a fixed plan, and without log-probabilities and traces.
+    pub read_late: bool,
     /// With the first token of each round its draft tree; rounds are slower then.
     pub trace: bool,
     /// Kernels of the tree that run on the CPU instead, to find one that is wrong; rounds are much slower then.
@@ -62,6 +65,7 @@ impl Default for GenerateOptions {
             cancel: CancelToken::default(),
             ignore_eos: false,
             speculation: Speculation::Off,
+            read_late: false,
             trace: false,
             on_cpu: Vec::new(),
         }
@@ -235,14 +239,9 @@ impl<'e> TokenStream<'e> {
     /// Computes what is left of the prompt, chunk by chunk, and samples; `None` if cancelled.
     async fn prefill(&mut self) -> Result<Option<Sampled>, Error> {
         let chunk = self.engine.model.max_rows() as usize;
-        if let Some(rounds) = &mut self.rounds {
-            let unknown = self.options.speculation == Speculation::Auto && self.engine.policy.is_none();
-            if unknown && self.engine.context() >= crate::speculation::LEAST_CONTEXT {
-                // Measuring forgets the sequence.
-                self.engine.measure_costs().await?;
-                (self.reused, rounds.unseen) = (0, 0);
-            }
-            self.engine.ready(&self.options.sampling, &self.policy.eos).await?;
+        self.set_up_rounds().await;
+        if self.options.log_probs.is_some() {
+            self.engine.ready_for_logits().await?;
         }
         self.engine.sampler.configure(&self.options.sampling).await?;
         // Penalties look back on the whole prompt, reused or not.
@@ -289,6 +288,26 @@ impl<'e> TokenStream<'e> {
         }
     }
 
+    /// Makes what speculation needs. What fails there is no reason not to answer: speculation is off then, and says why.
+    async fn set_up_rounds(&mut self) {
+        let Some(rounds) = &mut self.rounds else { return };
+        let unknown = self.options.speculation == Speculation::Auto && self.engine.policy.is_none();
+        let mut ready = Ok(());
+        if unknown && self.engine.context() >= LEAST_CONTEXT {
+            // Measuring forgets the sequence.
+            ready = self.engine.measure_costs().await.map(|_| ());
+            self.engine.reset();
+            (self.reused, rounds.unseen) = (0, 0);
+        }
+        if ready.is_ok() {
+            ready = self.engine.ready(&self.options.sampling, &self.policy.eos).await;
+        }
+        if let Err(error) = ready {
+            rounds.features = false;
+            rounds.given_up = Some(format!("speculation could not be set up: {error}"));
+        }
+    }
+
     /// The next token of the round at hand, or of a new one; `None` if cancelled.
     async fn speculate(&mut self) -> Result<Option<Sampled>, Error> {
         if self.options.cancel.is_cancelled() {
@@ -304,11 +323,22 @@ impl<'e> TokenStream<'e> {
                 rounds.plain(engine.policy.as_mut());
                 return self.decode().await;
             };
+            // Without a drafter, and with nothing to look up, a round would verify a batch of nothing.
+            if !plan.drafter && !engine.finds(last) {
+                rounds.plain(None);
+                return self.decode().await;
+            }
             let answered = u32::try_from(self.ids.len()).unwrap_or(u32::MAX);
             let limit = self.options.max_tokens.saturating_sub(answered);
             let stepwise = (self.options.trace || !self.options.on_cpu.is_empty())
                 .then_some(self.options.on_cpu.as_slice());
-            let result = engine.round(rounds, plan, last, limit, stepwise).await?;
+            let fixed = matches!(self.options.speculation, Speculation::Plan(_));
+            let late = self.options.read_late
+                && fixed
+                && stepwise.is_none()
+                && self.options.log_probs.is_none()
+                && rounds.given_up.is_none();
+            let result = engine.round(rounds, plan, last, limit, stepwise, late).await?;
             if !self.options.trace {
                 rounds.trace = None;
             }

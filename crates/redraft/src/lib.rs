@@ -53,4 +53,4 @@ pub use redraft_model::{
     TileReport, Tiles, TraceNode, TreeKernel,
 };
 pub use redraft_text::{ChatTemplate, Message, RenderOptions, Special, TemplateError, Tokenizer};
-pub use speculation::Speculation;
+pub use speculation::{LEAST_CONTEXT, Speculation};

@@ -2,7 +2,7 @@
 
 use crate::{Engine, Error};
 use redraft_decode::draft::{
-    Costs, Curve, Observation, Origin, Plan, Policy, SpeculationStats, standard_plans,
+    Costs, Curve, MIN_MATCH, Observation, Origin, Plan, Policy, SpeculationStats, find_match, standard_plans,
 };
 use redraft_decode::{SamplingParams, TokenId};
 use redraft_model::{
@@ -39,7 +39,7 @@ impl Speculation {
 const PATIENCE: u32 = 48;
 
 /// Tokens of the shortest context in which costs can be measured; in a shorter one the automatic choice is plain.
-pub(crate) const LEAST_CONTEXT: u32 = 32;
+pub const LEAST_CONTEXT: u32 = 32;
 
 /// A token that a round emitted and nobody has seen yet.
 #[derive(Debug, Clone, Copy)]
@@ -62,6 +62,8 @@ pub(crate) struct Rounds {
     rooted: bool,
     /// Plain tokens since the last round.
     plain: u32,
+    /// Whether the drafter is no longer kept up to date.
+    drafter_rests: bool,
     pub(crate) queue: VecDeque<Emitted>,
     /// The round that the queue is of.
     last: Option<(Plan, RoundResult)>,
@@ -81,6 +83,7 @@ impl Rounds {
             unseen,
             rooted: false,
             plain: 0,
+            drafter_rests: false,
             queue: VecDeque::new(),
             last: None,
             stats: SpeculationStats::default(),
@@ -94,7 +97,7 @@ impl Rounds {
         match self.mode {
             Speculation::Off => None,
             Speculation::Plan(plan) => Some(plan),
-            Speculation::Auto if self.plain >= PATIENCE => None,
+            Speculation::Auto if self.drafter_rests => None,
             Speculation::Auto => policy.and_then(Policy::choose),
         }
     }
@@ -107,8 +110,9 @@ impl Rounds {
         if let Some(policy) = policy {
             policy.observe_plain(1);
         }
-        if self.plain >= PATIENCE {
+        if self.features && self.mode == Speculation::Auto && self.plain >= PATIENCE {
             self.features = false;
+            self.drafter_rests = true;
         }
     }
 
@@ -185,7 +189,7 @@ impl Engine {
         Ok(())
     }
 
-    /// One round whose root is `root`, the last token of the answer.
+    /// One round whose root is `root`, the last token of the answer. `late`: the next one is submitted before it is read.
     pub(crate) async fn round(
         &mut self,
         rounds: &mut Rounds,
@@ -193,6 +197,7 @@ impl Engine {
         root: TokenId,
         limit: u32,
         stepwise: Option<&[TreeKernel]>,
+        late: bool,
     ) -> Result<RoundResult, Error> {
         let length = self.position();
         let Some(speculator) = &mut self.speculator else {
@@ -212,7 +217,15 @@ impl Engine {
                 rounds.trace = Some(trace);
                 result
             }
-            None => speculator.round(&self.model, &self.sampler).await?,
+            None => {
+                if speculator.under_way() == 0 {
+                    speculator.submit(&self.model, &self.sampler)?;
+                }
+                if late && speculator.may_run_ahead(&self.model) {
+                    speculator.submit(&self.model, &self.sampler)?;
+                }
+                speculator.read().await?
+            }
         };
         rounds.unseen = length + u32::try_from(result.tokens.len()).unwrap_or(0);
         Ok(result)
@@ -232,6 +245,15 @@ impl Engine {
         Ok(())
     }
 
+    /// Whether a round behind `last` has something to look up, or is under way already.
+    pub(crate) fn finds(&self, last: TokenId) -> bool {
+        if self.speculator.as_ref().is_some_and(|speculator| speculator.under_way() > 0) {
+            return true;
+        }
+        let ids: Vec<_> = self.sequence.iter().copied().chain([last]).collect();
+        find_match(&ids, MIN_MATCH).is_some()
+    }
+
     pub(crate) fn needs_features(&self) -> bool {
         self.speculator.as_ref().is_some_and(Speculator::needs_features)
     }
@@ -245,18 +267,23 @@ impl Engine {
         self.ready(&SamplingParams::default(), &[]).await?;
         self.sampler.configure(&SamplingParams::default()).await?;
         let position = (self.context() / 4).clamp(1, 128);
-        let mut verify = Vec::new();
-        for rows in [1, 2, 4, 8, 16, 32] {
-            let mut least = f64::INFINITY;
-            // The first run may still compile kernels.
-            for run in 0..if rows > 8 { 3 } else { 5 } {
+        let mut verify = [1, 2, 4, 8, 16, 32].map(|rows| (rows, f64::INFINITY));
+        // Interleaved, so that what else the machine does falls on all alike; the first run may still compile kernels.
+        for run in 0..5 {
+            for (rows, least) in &mut verify {
                 let started = Instant::now();
-                self.time_rows(rows, position).await?;
+                self.time_rows(*rows, position).await?;
                 if run > 0 {
-                    least = least.min(started.elapsed().as_secs_f64());
+                    *least = least.min(started.elapsed().as_secs_f64());
                 }
             }
-            verify.push((rows, least));
+        }
+        // More rows never cost less; where they seem to, the smaller step was disturbed, but the larger one is no proof
+        // that it is cheap.
+        let mut most = 0.0f64;
+        for (_, seconds) in &mut verify {
+            most = most.max(*seconds);
+            *seconds = most;
         }
         let plain = verify.iter().map(|(_, seconds)| *seconds).fold(f64::INFINITY, f64::min);
         let (draft, extend) = self.drafter_costs(position)?;
@@ -335,7 +362,12 @@ impl Engine {
     /// The plans that [`Speculation::Auto`] chooses among, besides plain steps.
     #[must_use]
     pub fn plans(&self) -> Vec<Plan> {
-        let template = if self.has_drafter() { Plan::default() } else { Plan::lookup(4) };
+        let drafter = self.speculator.as_ref().and_then(Speculator::drafter);
+        let template = match drafter {
+            Some(drafter) if !drafter.reconsiders() => Plan::tree(15, 5, 4, 4),
+            _ if self.has_drafter() => Plan::default(),
+            _ => Plan::lookup(3),
+        };
         standard_plans(&template)
     }
 

@@ -47,8 +47,13 @@ fn matrix(name: &str, strict: bool) {
                     let fast = speculated(&mut engine, &prompt, &options, plan);
                     let what = format!("{plan_name}, T = {temperature}, seed {seed}, {what}");
                     assert_same(&what, &plain, &fast);
-                    let stats = fast.1.speculation.expect("speculation was on");
+                    let stats = fast.1.speculation.as_ref().expect("speculation was on");
                     accepted += stats.accepted;
+                    // Tokens a round late are the same tokens.
+                    let late = GenerateOptions { read_late: true, ..options.clone() };
+                    let late = speculated(&mut engine, &prompt, &late, plan);
+                    assert_same(&format!("{what}, late"), &plain, &late);
+                    assert_eq!(late.1.speculation, fast.1.speculation, "{what}, late");
                     if plain.1.ids.len() > 10 {
                         assert!(stats.accepted > 0, "{what}: nothing was accepted");
                     }

@@ -144,7 +144,7 @@ impl Choice {
     ) -> Result<Loaded, CliError> {
         let drafter = self.drafter.as_deref().map(drafter::read).transpose()?;
         let mut loaded = loading::load(engine, drafter, profile)?;
-        if self.mode == Mode::Auto && loaded.engine.context() >= costs::LEAST_CONTEXT {
+        if self.mode == Mode::Auto && loaded.engine.context() >= redraft::LEAST_CONTEXT {
             let key = loaded.cost_key(engine)?;
             costs::prepare(&mut loaded.engine, &key, args.remeasure)?;
         }

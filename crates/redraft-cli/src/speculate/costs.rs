@@ -14,10 +14,6 @@ use crate::loading;
 use crate::model::{cache, hash};
 use crate::{output, progress};
 
-/// Tokens of the shortest context in which costs can be measured: the largest step must fit. The engine stays plain in a
-/// shorter one.
-pub(crate) const LEAST_CONTEXT: u32 = 32;
-
 /// What costs depend on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CostKey {

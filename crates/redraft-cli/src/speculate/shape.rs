@@ -9,7 +9,7 @@ use super::Mode;
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Speculation")]
 pub(crate) struct ShapeArgs {
-    /// Drafted tokens that are verified at once [default: chain 3, tree 15, lookup 4]
+    /// Drafted tokens that are verified at once [default: chain 3, tree 15, lookup 3]
     #[arg(long, value_name = "N")]
     pub(crate) nodes: Option<u32>,
     /// Levels of drafted tokens below the last verified one [default: as many as nodes, tree 5]
@@ -161,7 +161,7 @@ impl ShapeArgs {
                 gate: self.gate.map_or(tree.gate, Gate::from),
                 ..wide(tree)
             },
-            Mode::Lookup => Plan::lookup(self.length(4, alone)?),
+            Mode::Lookup => Plan::lookup(self.length(3, alone)?),
         };
         let plan = Plan { lookup: plan.lookup || self.lookup, ..plan };
         plan.validate().map_err(|error| self.explain(&error, mode))?;
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(plan(Mode::Chain, &none), Ok(Plan::chain(3)));
         assert_eq!(plan(Mode::Tree, &none), Ok(Plan::tree(15, 5, 4, 4)));
         assert_eq!(plan(Mode::Reconsider, &none), Ok(Plan::reconsider(15, 5, 4, 4, 2, 2)));
-        assert_eq!(plan(Mode::Lookup, &none), Ok(Plan::lookup(4)));
+        assert_eq!(plan(Mode::Lookup, &none), Ok(Plan::lookup(3)));
         assert_eq!(none.plan(Mode::Off, true), Ok(None));
         assert_eq!(none.plan(Mode::Auto, true), Ok(None));
     }

@@ -11,7 +11,7 @@ use redraft_shaders::params::{AcceptParams, CompactParams, DraftParams, Node, Ro
 pub(crate) const MAX_STEPS: u32 = MAX_DEPTH - 1;
 /// Slots of the drafter's cache behind those of positions: one for every row of every step, and spare ones.
 pub(crate) const SCRATCH: u32 = ROW_IDS;
-/// The spare slot, counted from the first of [`SCRATCH`]: /// Row id under which the root's input of the extend pass is kept.
+/// Row id under which the root's input of the extend pass is kept.
 pub(crate) const ROOT_INPUT: u32 = ROW_IDS;
 /// End-of-sequence tokens that the GPU looks for; the host looks for all of them.
 const ENDS: usize = 16;

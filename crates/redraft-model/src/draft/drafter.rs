@@ -8,7 +8,7 @@ use super::arena::{MAX_STEPS, ROOT_INPUT, SCRATCH, TreeBuffers};
 use crate::buffers::{Buffers, Sizes};
 use crate::forward::{Layer, MAX_ROWS, Product};
 use crate::kernels::Tiles;
-use crate::load::Build;
+use crate::load::{Build, check_shape};
 use crate::matrix::Loader;
 use crate::{Model, ModelError, rope};
 use redraft_decode::SamplingParams;
@@ -42,6 +42,7 @@ pub struct Drafter {
     captures: u32,
     target_hidden: u32,
     rank: u32,
+    reconsiders: bool,
     tables: Tables,
     bytes: u64,
     gather_features: [(Dispatch, Buffer); 2],
@@ -76,6 +77,7 @@ impl Drafter {
     ) -> Result<Self, ModelError> {
         let packed = file.to_model(options.quantization)?;
         let shape = &packed.drafter;
+        check_shape(&packed.config)?;
         let captures = shape.captures(model.config.layers)?;
         let mismatch = |what: &'static str, found: u32, expected: u32| ModelError::DrafterShape {
             what,
@@ -104,10 +106,16 @@ impl Drafter {
         Load { model, tree, packed: &packed }.run(file).await
     }
 
-    /// Bytes of device memory that its weights and buffers take.
+    /// Bytes that its weights take.
     #[must_use]
     pub fn memory(&self) -> u64 {
         self.bytes
+    }
+
+    /// Whether it was trained for second passes: it has a pass embedding or an adapter.
+    #[must_use]
+    pub fn reconsiders(&self) -> bool {
+        self.reconsiders
     }
 
     /// Calibration and gains that came with it.
@@ -346,6 +354,7 @@ impl Load<'_> {
             captures: 3,
             target_hidden: ht,
             rank: packed.reconsider.rank.unwrap_or(0),
+            reconsiders: packed.reconsider.embedding.is_some() || packed.reconsider.rank.is_some(),
             tables,
             bytes: packed.bytes.len() as u64,
             gather_features: rest.gather_features,

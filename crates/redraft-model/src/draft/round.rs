@@ -87,7 +87,14 @@ pub struct Speculator {
     pub(crate) tables: Tables,
     pub(crate) ends: Vec<TokenId>,
     sampling: SamplingParams,
-    readback: Readback,
+    /// Of rounds in turn: one may be under way while the one before is read.
+    readbacks: [Readback; 2],
+    /// Rounds that were submitted and not read: 0 to 2.
+    under_way: u32,
+    /// Position and greatest logit of the row that computed no number, if one did since the last [`Self::begin`].
+    broken: Option<(u32, f32)>,
+    /// Rounds submitted, for the turn of the readbacks.
+    submitted: usize,
     /// Tokens in the target's cache.
     pub(crate) length: u32,
     /// Positions whose keys and values the drafter holds, for the sequence that they were computed for.
@@ -120,7 +127,10 @@ impl Speculator {
             Proposer::Oracle(_) => (Plan::default(), Tables::default()),
         };
         let gpu = Arc::clone(model.gpu());
-        let readback = gpu.readback("draft.round", RoundResult::BYTES).await?;
+        let readbacks = [
+            gpu.readback("draft.round.0", RoundResult::BYTES).await?,
+            gpu.readback("draft.round.1", RoundResult::BYTES).await?,
+        ];
         let speculator = Self {
             gpu,
             arena,
@@ -129,7 +139,10 @@ impl Speculator {
             tables,
             ends: Vec::new(),
             sampling: SamplingParams::default(),
-            readback,
+            readbacks,
+            under_way: 0,
+            broken: None,
+            submitted: 0,
             length: 0,
             extended: 0,
         };
@@ -321,6 +334,9 @@ impl Speculator {
         sampler.commit(length, &[root])?;
         self.arena.set_root(&self.gpu, length, root, limit.min(room));
         self.length = length;
+        // What an answer before left under way is nobody's.
+        self.under_way = 0;
+        self.broken = None;
         Ok(())
     }
 
@@ -329,17 +345,74 @@ impl Speculator {
     /// # Errors
     /// [`ModelError::NotFinite`] if the target computed no number; [`ModelError::Gpu`].
     pub async fn round(&mut self, model: &Model, sampler: &Sampler) -> Result<RoundResult, ModelError> {
+        self.submit(model, sampler)?;
+        self.read().await
+    }
+
+    /// Submits a round without waiting for it; [`Self::read`] waits. One more may be submitted before the first is read, so
+    /// that the device need not wait for the host: it begins where the first one ends, and what it emits behind the end
+    /// of an answer is to be dropped.
+    ///
+    /// # Errors
+    /// [`ModelError::Batch`] if two are under way or the context has no room; [`ModelError::Gpu`].
+    pub fn submit(&mut self, model: &Model, sampler: &Sampler) -> Result<(), ModelError> {
         self.check_room(model)?;
+        if self.under_way > 1 {
+            return Err(batch("rounds under way", u64::from(self.under_way), "at most 1".to_owned()));
+        }
         let whole = self.arena.buffers.round.whole();
         self.gpu.submit(
             |pass| self.record(pass, model, sampler),
-            &[(Slice { size: RoundResult::BYTES, ..whole }, &self.readback)],
+            &[(Slice { size: RoundResult::BYTES, ..whole }, self.readback(self.submitted))],
         )?;
-        let bytes = self.gpu.read(&self.readback, RoundResult::BYTES).await?;
+        self.submitted += 1;
+        self.under_way += 1;
+        Ok(())
+    }
+
+    fn readback(&self, round: usize) -> &Readback {
+        let [even, odd] = &self.readbacks;
+        if round.is_multiple_of(2) { even } else { odd }
+    }
+
+    /// Whether another round may be submitted before the one under way is read: it fits the context whatever that one
+    /// accepts.
+    #[must_use]
+    pub fn may_run_ahead(&self, model: &Model) -> bool {
+        self.under_way == 1 && self.length + 2 * (self.plan.depth + 1) < model.context
+    }
+
+    /// Rounds that were submitted and not read.
+    #[must_use]
+    pub fn under_way(&self) -> u32 {
+        self.under_way
+    }
+
+    /// Waits for the oldest round that was submitted and not read.
+    ///
+    /// # Errors
+    /// [`ModelError::Batch`] if there is none; as [`Self::round`].
+    pub async fn read(&mut self) -> Result<RoundResult, ModelError> {
+        self.check_whole()?;
+        if self.under_way == 0 {
+            return Err(batch("rounds under way", 0, "at least 1".to_owned()));
+        }
+        let readback = self.readback(self.submitted - self.under_way as usize);
+        let bytes = self.gpu.read(readback, RoundResult::BYTES).await?;
+        self.under_way -= 1;
         self.finish(&bytemuck::pod_read_unaligned(&bytes))
     }
 
+    /// Refuses to go on behind a row that computed no number.
+    fn check_whole(&self) -> Result<(), ModelError> {
+        match self.broken {
+            Some((position, found)) => Err(ModelError::NotFinite { position, found }),
+            None => Ok(()),
+        }
+    }
+
     pub(crate) fn check_room(&self, model: &Model) -> Result<(), ModelError> {
+        self.check_whole()?;
         if self.length < model.context {
             return Ok(());
         }
@@ -350,7 +423,12 @@ impl Speculator {
     /// Takes note of what a round left behind.
     pub(crate) fn finish(&mut self, round: &Round) -> Result<RoundResult, ModelError> {
         if round.stop == 3 {
-            return Err(ModelError::NotFinite { position: round.start, found: key_float(round.greatest) });
+            // The rows before it are as good as plain steps would have been; what comes behind is not.
+            let broken = (round.start + round.emitted, key_float(round.greatest));
+            self.broken = Some(broken);
+            if round.emitted == 0 {
+                self.check_whole()?;
+            }
         }
         self.length = round.length;
         if self.needs_features() && self.plan.drafter {
@@ -383,6 +461,7 @@ impl Speculator {
         self.extended = 0;
         if extend {
             self.extend(position, &vec![TokenId(0); rows as usize], true)?;
+            self.extended = 0;
         } else if let Proposer::Drafter(drafter) = &self.proposer {
             let plan = Plan::tree(rows, 2, rows, 1);
             let table: Vec<[u32; 4]> =
@@ -416,7 +495,8 @@ impl Speculator {
 
     /// No row of target or drafter attends past this key.
     fn last_key(&self) -> u32 {
-        self.length + self.plan.depth + 1
+        // Rounds under way may accept as many tokens each.
+        self.length + (self.under_way + 1) * (self.plan.depth + 1)
     }
 
     /// The rows of step `step`, 1 or more.
