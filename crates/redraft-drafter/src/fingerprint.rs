@@ -70,12 +70,16 @@ impl TargetFingerprint {
             ("tokenizer", self.tokenizer.clone(), model.tokenizer.clone()),
         ] {
             if expected != found {
+                // A file may say anything: control characters do not reach a terminal.
+                let expected = expected.escape_debug().to_string();
                 return Err(DrafterError::Target { field, expected, found });
             }
         }
         let (expected, found) = (self.quantization.clone(), model.quantization.clone());
-        let same = expected == found;
-        Ok(if same { Vec::new() } else { vec![Warning::Quantization { expected, found }] })
+        if expected == found {
+            return Ok(Vec::new());
+        }
+        Ok(vec![Warning::Quantization { expected: expected.escape_debug().to_string(), found }])
     }
 
     pub(crate) fn from_json(object: &Object<'_>) -> Result<Self, DrafterError> {

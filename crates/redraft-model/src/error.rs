@@ -80,6 +80,11 @@ pub enum ModelError {
     /// A plan drafts, but nothing is there to draft.
     #[error("the plan needs a drafter and none is loaded; give one, or choose lookup or off")]
     NoDrafter,
+    /// The gate reads a table that the drafter does not have.
+    #[error(
+        "the calibrated gate reads a table of gains, and this drafter's file has none; choose top1 or entropy"
+    )]
+    NoGains,
     /// A plan that the kernels cannot run.
     #[error("speculation: {0}")]
     Plan(#[from] redraft_decode::draft::PlanError),

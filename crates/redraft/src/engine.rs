@@ -417,6 +417,12 @@ impl Engine {
         Ok(HostStep { seconds, dispatches })
     }
 
+    /// How long the host took to record the last step or round and to encode it for the driver.
+    #[must_use]
+    pub fn last_recording(&self) -> std::time::Duration {
+        self.model.gpu().last_recording()
+    }
+
     /// Proves on this adapter, for this model, that a row does not depend on the batch it is computed in.
     ///
     /// # Errors

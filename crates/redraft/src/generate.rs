@@ -167,6 +167,7 @@ impl<'e> TokenStream<'e> {
                     if plan.drafter && !engine.has_drafter() {
                         return Err(ModelError::NoDrafter.into());
                     }
+                    engine.check_gate(&plan)?;
                 }
                 let features = speculation.drafts() && engine.needs_features();
                 if let Some(speculator) = engine.speculator.as_ref().filter(|_| features) {

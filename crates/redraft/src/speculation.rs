@@ -2,7 +2,8 @@
 
 use crate::{Engine, Error};
 use redraft_decode::draft::{
-    Costs, Curve, MIN_MATCH, Observation, Origin, Plan, Policy, SpeculationStats, find_match, standard_plans,
+    Costs, Curve, Gate, MIN_MATCH, Observation, Origin, Plan, Policy, SpeculationStats, find_match,
+    standard_plans,
 };
 use redraft_decode::{SamplingParams, TokenId};
 use redraft_model::{
@@ -243,6 +244,18 @@ impl Engine {
             rounds.unseen = computed;
         }
         Ok(())
+    }
+
+    /// A gate that reads a table needs a drafter that has one.
+    pub(crate) fn check_gate(&self, plan: &Plan) -> Result<(), Error> {
+        let table = self
+            .speculator
+            .as_ref()
+            .is_none_or(|speculator| speculator.tables().calibrated || speculator.drafter().is_none());
+        match plan.gate {
+            Gate::Calibrated if plan.reconsider > 0 && !table => Err(ModelError::NoGains.into()),
+            _ => Ok(()),
+        }
     }
 
     /// Whether a round behind `last` has something to look up, or is under way already.

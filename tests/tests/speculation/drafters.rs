@@ -1,7 +1,7 @@
 //! Drafters with weights: random ones, so that hardly anything is accepted and everything must still be the same.
 
 use crate::support::{assert_same, plans, speculated};
-use redraft::{Costs, Curve, EngineOptions, GenerateOptions, SamplingParams, Speculation};
+use redraft::{Costs, Curve, EngineOptions, Gate, GenerateOptions, Plan, SamplingParams, Speculation};
 use redraft_testing::{TinyDrafter, TinyModel};
 use redraft_tests::{answer, load, tiny, tokens};
 
@@ -28,7 +28,9 @@ fn random_drafters_change_nothing() {
                     ..GenerateOptions::default()
                 };
                 let plain = answer(&mut engine, &prompt, options.clone()).expect("an answer");
-                for (plan_name, plan) in plans() {
+                // A gate that reads a table needs a drafter that has one.
+                let usable = |plan: &Plan| drafter.tables || plan.gate != Gate::Calibrated;
+                for (plan_name, plan) in plans().into_iter().filter(|(_, plan)| usable(plan)) {
                     let fast = speculated(&mut engine, &prompt, &options, plan);
                     let what = format!("{name}, {plan_name}, T = {temperature}, {length} tokens");
                     assert_same(&what, &plain, &fast);

@@ -15,6 +15,7 @@ use crate::args::{EngineArgs, SamplingArgs};
 use crate::commands::question::PromptArgs;
 use crate::error::CliError;
 use crate::loading::Loaded;
+use crate::model::ModelRef;
 use crate::speculate::{self, Choice, Mode, SpeculationArgs};
 use crate::tree::{self, RoundReport};
 use crate::{interrupt, output};
@@ -50,6 +51,7 @@ struct Report<'a> {
     text: &'a str,
     prompt_ids: Vec<u32>,
     ids: Vec<u32>,
+    stop_reason: &'static str,
     rounds: Vec<RoundReport>,
 }
 
@@ -61,6 +63,7 @@ pub(crate) fn run(args: &TreeArgs) -> Result<(), CliError> {
             "--json - --svg -: only one of them can have standard output; name a file for the other".into(),
         ));
     }
+    check_outputs(args)?;
     let choice = args.speculation.choose_or(&args.engine.model, Mode::Reconsider, Mode::Lookup)?;
     if choice.mode == Mode::Off {
         return Err(CliError::Usage(
@@ -77,6 +80,7 @@ pub(crate) fn run(args: &TreeArgs) -> Result<(), CliError> {
             text: &generation.text,
             prompt_ids: numbers(&generation.prompt_ids),
             ids: numbers(&generation.ids),
+            stop_reason: generation.stop_reason.as_str(),
             rounds: tree::to_json(&traces, &|token| word(tokenizer, token)),
         };
         let text = serde_json::to_string_pretty(&report).map_err(|error| CliError::Output(error.into()))?;
@@ -152,6 +156,41 @@ fn word(tokenizer: &Tokenizer, token: TokenId) -> String {
 
 fn numbers(ids: &[TokenId]) -> Vec<u32> {
     ids.iter().map(|id| id.0).collect()
+}
+
+/// Refuses files that cannot be written, or that the command reads, before anything long begins.
+fn check_outputs(args: &TreeArgs) -> Result<(), CliError> {
+    if args.json.is_some() && args.json == args.svg {
+        return Err(CliError::Usage("--json and --svg name the same file; give each its own".into()));
+    }
+    let same = |a: &str, b: &str| {
+        a == b || fs::canonicalize(a).ok().is_some_and(|a| fs::canonicalize(b).ok() == Some(a))
+    };
+    let text = |path: &std::path::Path| path.to_string_lossy().into_owned();
+    let drafter = args.speculation.drafter.as_deref().map(text);
+    let model = match &args.engine.model {
+        ModelRef::Path(path) => Some(text(path)),
+        _ => None,
+    };
+    for (flag, file) in [("--json", &args.json), ("--svg", &args.svg)] {
+        let Some(file) = file.as_deref().filter(|file| *file != "-") else { continue };
+        if drafter.iter().chain(&model).any(|input| same(file, input)) {
+            return Err(CliError::Usage(format!(
+                "{flag} {file}: the command reads this file; write to another one"
+            )));
+        }
+        let new = !std::path::Path::new(file).exists();
+        fs::OpenOptions::new().append(true).create(true).open(file).map_err(|source| CliError::File {
+            action: "write",
+            path: file.to_owned(),
+            source,
+        })?;
+        if new {
+            // Nothing is left behind by a run that fails before it has something to write.
+            let _ = fs::remove_file(file);
+        }
+    }
+    Ok(())
 }
 
 /// Writes `text` to `file`, or to standard output for `-`.

@@ -43,7 +43,7 @@ impl Scene {
 }
 
 fn drafter() -> TinyDrafter {
-    TinyDrafter { target: Scene::target(), ..TinyDrafter::default() }
+    TinyDrafter { target: Scene::target(), tables: true, ..TinyDrafter::default() }
 }
 
 #[test]
@@ -252,6 +252,10 @@ fn drafters_that_do_not_fit_are_refused() {
     let folder = scene.path("folder");
     fs::create_dir(&folder).unwrap();
     refused(&folder, &["folder", "no safetensors file"]);
+    let untrained = scene.drafter("untrained.safetensors", &TinyDrafter { tables: false, ..drafter() });
+    let arguments =
+        ["generate", "x", "-n", "3", "--speculate", "reconsider", "--gate", "calibrated", "--drafter"];
+    expect(&scene.run(&[&arguments[..], &[&untrained]].concat()), 1, &["table of gains", "top1 or entropy"]);
     // Other targets, by the name of what differs.
     let deeper = TinyDrafter { target: TinyModel { layers: 3, ..Scene::target() }, ..drafter() };
     refused(&scene.drafter("layers.safetensors", &deeper), &["target layers", "3", "2"]);
@@ -336,6 +340,7 @@ fn bench_puts_proposers_side_by_side() {
                 "tau",
                 "predicted_ratio",
                 "measured_over_predicted",
+                "recording_ms",
                 "identical"
             ]
         );
@@ -415,7 +420,7 @@ fn trees_are_shown_and_written() {
         assert!(shown.contains(words), "{words:?} is not in: {shown}");
     }
     let value: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
-    assert_eq!(keys(&value), ["text", "prompt_ids", "ids", "rounds"]);
+    assert_eq!(keys(&value), ["text", "prompt_ids", "ids", "stop_reason", "rounds"]);
     let rounds = value["rounds"].as_array().unwrap();
     assert_eq!(shown.matches("round ").count(), rounds.len());
     let mut known = value["prompt_ids"].as_array().unwrap().len();
@@ -443,6 +448,13 @@ fn trees_are_shown_and_written() {
     }
     let picture = fs::read_to_string(&svg).unwrap();
     assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
+
+    // Outputs that cannot be, before anything runs.
+    let folder = scene.path("");
+    expect(&scene.run(&[&common[..], &["--json", &json, "--svg", &json]].concat()), 2, &["same file"]);
+    expect(&scene.run(&[&common[..], &["--svg", &file]].concat()), 2, &["--svg", "reads this file"]);
+    expect(&scene.run(&[&common[..], &["--svg", &folder]].concat()), 1, &["cannot write"]);
+    assert!(fs::metadata(&file).unwrap().len() > 10_000, "the drafter is still there");
 
     // To standard output, all nodes, and without a drafter.
     let value = scene.json(&["tree", TWICE, "-n", "40", "--ignore-eos", "--json", "-"]);

@@ -40,6 +40,8 @@ pub(super) struct ProposerReport {
     predicted_ratio: Option<f64>,
     /// Median of `ratio` over `predicted_ratio`.
     measured_over_predicted: Option<f64>,
+    /// Milliseconds that the host took to record the last round of each answer.
+    recording_ms: Spread,
     /// Whether all answers were those of plain decoding.
     identical: bool,
     /// The first prompt whose answer was not.
@@ -64,6 +66,8 @@ pub(super) struct Record {
     pub(super) runs: Vec<PlanRun>,
     /// The first answer that differs from the plain one.
     pub(super) differs: Option<usize>,
+    /// Milliseconds that the host took to record the last round, or step, of each answer.
+    pub(super) recording_ms: Vec<f64>,
 }
 
 impl Record {
@@ -108,6 +112,7 @@ pub(super) fn report(proposer: &Proposer, record: &Record, plain: &Record, costs
         predicted_ratio: predicted,
         measured_over_predicted: predicted.map(|predicted| ratio.median / predicted),
         ratio,
+        recording_ms: spread(&record.recording_ms),
         identical: record.differs.is_none(),
         differs: record.differs,
     }
@@ -134,8 +139,8 @@ pub(super) fn table(report: &Report) -> String {
     let _ = writeln!(
         text,
         "\nSpeculation, {prompts} prompts, at most {tokens} tokens each: medians, min … max in brackets\n\
-         {:<12} {:>10} {:>12} {:>26} {:>8} {:>10}",
-        "proposer", "plain/s", "with it/s", "ratio", "tokens", "predicted"
+         {:<12} {:>10} {:>12} {:>26} {:>8} {:>10} {:>8}",
+        "proposer", "plain/s", "with it/s", "ratio", "tokens", "predicted", "host ms"
     );
     for p in proposers {
         let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.3}"));
@@ -143,12 +148,13 @@ pub(super) fn table(report: &Report) -> String {
         let ratio = format!("{median:.3} ({min:.3} … {max:.3})");
         let _ = writeln!(
             text,
-            "{:<12} {:>10.2} {:>12.2} {ratio:>26} {:>8} {:>10}{}",
+            "{:<12} {:>10.2} {:>12.2} {ratio:>26} {:>8} {:>10} {:>8.3}{}",
             p.proposer,
             p.plain_tokens_per_s.median,
             p.speculative_tokens_per_s.median,
             number(p.tau),
             number(p.predicted_ratio),
+            p.recording_ms.median,
             if p.identical { "" } else { "  ANSWERS DIFFER" }
         );
     }

@@ -162,6 +162,9 @@ impl Task {
                         }
                         Some(_) => {}
                     }
+                    if counts {
+                        record.recording_ms.push(engine.last_recording().as_secs_f64() * 1e3);
+                    }
                     tally.tokens += generation.timings.decode_tokens;
                     tally.seconds += generation.timings.decode_s;
                     if let Some(stats) = generation.speculation.filter(|_| counts) {
