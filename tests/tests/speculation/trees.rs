@@ -243,3 +243,45 @@ fn a_kept_answer_is_as_computed_step_by_step() {
         assert!(cache(&engine) == expected, "{name}: another cache");
     }
 }
+
+#[test]
+fn a_tree_behind_accepted_tokens_is_that_behind_a_fresh_prompt() {
+    // What the drafter knows of accepted tokens are the target's true features, in their order: the next tree is bit for
+    // bit the one that it drafts where the same tokens were a prompt.
+    let shape = TinyDrafter { tables: false, ..TinyDrafter::with_everything() };
+    let file = tiny(&shape.target);
+    let drafter = shape.to_file().expect("a possible drafter");
+    let options = EngineOptions { drafter: Some(drafter), ..EngineOptions::default() };
+    let mut engine = load("speculation.features", &file, options);
+    let plan = Plan { lookup: true, ..Plan::reconsider(15, 4, 3, 4, 3, 2) };
+    let (mut compared, mut behind_long_paths) = (0, 0);
+    for seed in 0..6 {
+        let prompt = tokens(seed, 9, 320).repeat(3);
+        let options = GenerateOptions { max_tokens: 60, ignore_eos: true, ..GenerateOptions::default() };
+        engine.reset();
+        let (steps, generation) = traced(&mut engine, &prompt, &options, plan, &[]);
+        let whole: Vec<TokenId> = prompt.iter().chain(&generation.ids).copied().collect();
+        for pair in traces(&steps).windows(2) {
+            let [before, trace] = pair else { continue };
+            // Every tree behind a long path, and some others.
+            if before.accepted.len() < 3 && compared % 3 != 0 {
+                compared += 1;
+                continue;
+            }
+            engine.reset();
+            let short = GenerateOptions { max_tokens: 3, ..options.clone() };
+            let start = trace.start as usize;
+            let (fresh, _) = traced(&mut engine, &whole[..start], &short, plan, &[]);
+            let fresh = traces(&fresh);
+            let fresh = fresh.first().expect("a round behind the first token");
+            assert_eq!(fresh.start, trace.start, "seed {seed}");
+            assert_eq!(fresh.nodes, trace.nodes, "seed {seed}, {start} tokens");
+            compared += 1;
+            behind_long_paths += usize::from(before.accepted.len() >= 3);
+        }
+    }
+    assert!(
+        compared > 60 && behind_long_paths > 10,
+        "{compared} trees, {behind_long_paths} behind long paths"
+    );
+}
