@@ -4,7 +4,9 @@
 /// Compiles a kernel without bounds checks and loop guards.
 ///
 /// Every index of our kernels is bounded by parameters that the host derives from the sizes of the very buffers it
-/// binds, and every loop has a finite bound; the single-kernel tests of redraft-model run with checks (`GpuOptions::checked`).
+/// binds, or, in the kernels of a draft round, by what an earlier kernel of the round wrote within such bounds; every loop
+/// has a finite bound. The single-kernel tests of redraft-model run with checks (`GpuOptions::checked`); of a draft round's
+/// kernels there are none yet, they are compared with their twins instead.
 pub(crate) fn kernel(
     device: &wgpu::Device,
     descriptor: wgpu::ShaderModuleDescriptor<'_>,

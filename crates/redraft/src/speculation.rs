@@ -271,8 +271,8 @@ impl Engine {
         self.speculator.as_ref().is_some_and(Speculator::needs_features)
     }
 
-    /// Measures what steps and rounds cost on this adapter, for [`Speculation::Auto`]; takes about a second on a GPU. The
-    /// sequence is forgotten.
+    /// Measures what steps and rounds cost on this adapter, for [`Speculation::Auto`]: five runs of each size, some
+    /// seconds on a software adapter. The sequence is forgotten.
     ///
     /// # Errors
     /// [`Error::Model`] if a step fails.
