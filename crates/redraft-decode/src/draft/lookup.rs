@@ -40,6 +40,17 @@ pub fn find_match(ids: &[TokenId], min_match: u32) -> Option<Match> {
     best
 }
 
+/// Whether the end of `ids` with `last` behind it has a match of at least `min_match` tokens; [`find_match`] finds it.
+#[must_use]
+pub fn has_match(ids: &[TokenId], last: TokenId, min_match: u32) -> bool {
+    let wanted = min_match.saturating_sub(1) as usize;
+    let Some(tail) = ids.len().checked_sub(wanted).and_then(|first| ids.get(first..)) else { return false };
+    // Where `last` stood before, the tokens before it must be those before it now.
+    (0..).zip(ids).any(|(at, id): (usize, _)| {
+        *id == last && at.checked_sub(wanted).and_then(|first| ids.get(first..at)) == Some(tail)
+    })
+}
+
 /// Adds the tokens behind the longest match of at least `min_match` tokens to the tree, one below the other from the
 /// root down to the depth of the plan. Runs once, behind the last [`Pool::grow`].
 ///
@@ -93,6 +104,26 @@ mod tests {
         assert_eq!(found(&[1, 9, 2, 9], 1), Some((1, 1)), "short enough");
         assert_eq!(found(&[7; 4], 2), Some((2, 3)), "overlapping");
         assert_eq!(found(&[7; 40], 2), Some((38, 16)), "capped, so the latest wins");
+    }
+
+    #[test]
+    fn that_there_is_a_match_is_known_without_finding_it() {
+        let mut state = 7u32;
+        let mut next = |below: u32| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 16) % below
+        };
+        let mut counts = [0, 0];
+        for _ in 0..3000 {
+            let length = next(12);
+            let text: Vec<TokenId> = (0..length).map(|_| TokenId(next(3))).collect();
+            let (last, min) = (TokenId(next(3)), 1 + next(4));
+            let whole: Vec<_> = text.iter().copied().chain([last]).collect();
+            let found = find_match(&whole, min).is_some();
+            assert_eq!(has_match(&text, last, min), found, "{text:?} and {last:?}, {min} tokens");
+            counts[usize::from(found)] += 1;
+        }
+        assert!(counts.iter().all(|count| *count > 300), "both happen: {counts:?}");
     }
 
     #[test]

@@ -40,12 +40,12 @@ mod stats;
 mod tables;
 
 pub use accept::{Accept, Stop, tree_accept};
-pub use lookup::{MAX_MATCH, MIN_MATCH, Match, draft_lookup, find_match};
+pub use lookup::{MAX_MATCH, MIN_MATCH, Match, draft_lookup, find_match, has_match};
 pub use node::{ALIVE, CHAIN, LOOKUP, NONE, Node, Output, Outputs, REFINED, TOP, Top};
 pub use plan::{Gate, MAX_DEPTH, MAX_NODES, MAX_POOL, MAX_REFINED, Plan, PlanError, ROW_IDS, WIDTH};
 pub use policy::{
     CostError, Costs, Curve, EXPLORING, MARGIN, MOST_SLOWER, OPENING, Observation, Policy, PolicyError,
-    Reason, Switch, standard_plans,
+    Reason, Switch, automatic_plans, standard_plans,
 };
 pub use pool::{Counters, Pool};
 pub use prune::{Layout, Origin, tree_layout, tree_prune};

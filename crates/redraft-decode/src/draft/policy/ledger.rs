@@ -1,4 +1,4 @@
-//! What may still be lost, in plain steps.
+//! What may still be lost, in the unit of the clock: seconds where steps are timed, else plain steps.
 
 /// A balance that never goes below what was earned, and keeps no more than its cap.
 ///
@@ -30,6 +30,22 @@ impl Ledger {
         self.balance = (self.balance + gain).min(self.cap);
     }
 
+    /// What is there.
+    pub(super) fn balance(&self) -> f64 {
+        self.balance
+    }
+
+    /// Books what happened since there was `balance` anew, as a gain of `gain`.
+    pub(super) fn settle(&mut self, balance: f64, gain: f64) {
+        self.balance = (balance + gain).min(self.cap);
+    }
+
+    /// Counts in another unit from here on.
+    pub(super) fn convert(&mut self, unit: f64) {
+        self.balance *= unit;
+        self.cap *= unit;
+    }
+
     /// Changes the cap.
     pub(super) fn set_cap(&mut self, cap: f64) {
         self.cap = cap;
@@ -49,6 +65,12 @@ mod tests {
         assert!(ledger.affords(3.0) && !ledger.affords(3.5) && ledger.is_full(), "capped");
         ledger.book(-2.5);
         assert!(ledger.affords(0.5) && !ledger.affords(0.75) && !ledger.is_full(), "spent");
+        ledger.settle(ledger.balance(), 0.25);
+        assert!(ledger.affords(0.75) && !ledger.affords(1.0), "settled");
+        ledger.settle(0.25, 0.25);
+        assert!(ledger.affords(0.5) && !ledger.affords(0.75), "anew");
+        ledger.convert(8.0);
+        assert!(ledger.affords(4.0) && !ledger.affords(6.0), "in other units");
         ledger.set_cap(0.25);
         assert!(!ledger.affords(0.5), "a lower cap takes");
         assert!(!Ledger::new(2.0, 1.0).affords(1.5), "also from the opening balance");

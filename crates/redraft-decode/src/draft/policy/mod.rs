@@ -1,11 +1,14 @@
 //! When speculation pays, and with which plan.
 //!
 //! A plan of τ tokens a round at a cost of c plain steps is τ / c times as fast as plain decoding. Costs are measured
-//! once ([`Costs`]); τ is a running mean of what rounds emitted, and follows the text. Plain decoding is a choice too:
-//! two ledgers bound what a wrong choice may cost.
+//! once ([`Costs`]), and a policy that is told how long steps take ([`Policy::timed`]) corrects them from then on; τ is a
+//! running mean of what rounds emitted, and follows the text. Plain decoding is a choice too: two ledgers bound what a
+//! wrong choice may cost.
 //!
-//! - Against plain decoding: whatever the text, the steps spent stay below
-//!   `tokens · (1 + MOST_SLOWER) + OPENING`. No round starts whose worst outcome, one token, would break that.
+//! - Against plain decoding: whatever the text, the time spent stays below that of
+//!   `tokens · (1 + MOST_SLOWER) + OPENING` plain steps. No round starts whose worst outcome, one token, would break
+//!   that; where time is real, one round that takes longer than expected may, and is paid back before the next. What
+//!   plain steps would have taken is booked with two standard errors taken off.
 //! - Against the current choice: what trying other plans may lose stays below the share [`EXPLORING`] of the time, and
 //!   below a third of that while the choice is plain decoding.
 //!
@@ -15,17 +18,20 @@
 //! A choice is a pure function of what was observed before.
 
 mod chances;
+mod clock;
 mod cost;
 mod decide;
 mod estimate;
 mod ledger;
 mod plans;
+mod timed;
 
 pub use cost::{CostError, Costs, Curve};
-pub use plans::standard_plans;
+pub use plans::{automatic_plans, standard_plans};
 
 use super::plan::{Plan, PlanError};
 use chances::Chances;
+use clock::{Clock, Pace};
 use estimate::Estimate;
 use ledger::Ledger;
 use plans::implied;
@@ -44,6 +50,10 @@ pub const MARGIN: f64 = 0.04;
 const EVIDENCE: f64 = 2.0;
 /// Least and most tokens between two changes for the better.
 const REST: (u64, u64) = (32, 512);
+/// Timed rounds that the promised cost of a plan counts for.
+const PROMISE: f64 = 1.0;
+/// Tokens that the trial of a lookup waits for something to look up.
+const WAITING: u32 = 32;
 
 /// Why a policy was refused.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -101,6 +111,11 @@ pub struct Observation<'a> {
 #[derive(Clone, Debug)]
 struct Arm {
     plan: Plan,
+    /// What a round costs by the measured costs, in plain steps.
+    promised: f64,
+    /// What it took, in plain steps.
+    took: Pace,
+    /// What it is taken to cost.
     cost: f64,
     tokens: Estimate,
     /// Tokens observed when the plan was last heard of.
@@ -112,8 +127,17 @@ struct Arm {
 struct Trial {
     arm: usize,
     rounds: u32,
+    /// Tokens that the trial waited for something to look up.
+    waited: u32,
     /// Steps gained over the current choice so far.
     gain: f64,
+}
+
+impl Trial {
+    fn wait(self, tokens: u32) -> Option<Self> {
+        let waited = self.waited.saturating_add(tokens);
+        (waited <= WAITING).then_some(Self { waited, ..self })
+    }
 }
 
 /// Chooses the plan of each round.
@@ -128,6 +152,26 @@ pub struct Policy {
     current: Option<usize>,
     trial: Option<Trial>,
     next: Option<usize>,
+    /// Times of steps, if the policy is told.
+    clock: Option<Clock>,
+    /// The next step is plain so that its time is known.
+    probing: bool,
+    /// Whether a plan needs the drafter, and whether such plans may be chosen.
+    drafts: bool,
+    drafter: bool,
+    /// Whether there is something to look up, and how often there was.
+    found: bool,
+    found_share: f64,
+    /// The choice that needs the drafter, in an answer that the drafter has no part in.
+    kept: Option<usize>,
+    /// The drafter takes part in the answer as a trial.
+    trying: bool,
+    /// The most that keeping the drafter up to date was ever expected to add to an answer, in plain steps.
+    most_extra: f64,
+    /// Seconds to be booked when it is known what they are worth.
+    unbooked: f64,
+    /// What the ledger held when a plain step was timed last.
+    marked: f64,
     safety: Ledger,
     exploring: Ledger,
     tokens: u64,
@@ -146,7 +190,14 @@ impl Policy {
         for (index, plan) in plans.iter().enumerate() {
             plan.validate().map_err(|source| PolicyError::Plan { index, source })?;
             if arms.iter().all(|arm| arm.plan != *plan) {
-                arms.push(Arm { plan: *plan, cost: 0.0, tokens: Estimate::UNKNOWN, heard: 0 });
+                arms.push(Arm {
+                    plan: *plan,
+                    promised: 0.0,
+                    took: Pace::default(),
+                    cost: 0.0,
+                    tokens: Estimate::UNKNOWN,
+                    heard: 0,
+                });
             }
         }
         let mut policy = Self {
@@ -157,6 +208,17 @@ impl Policy {
             current: None,
             trial: None,
             next: None,
+            clock: None,
+            probing: false,
+            drafts: plans.iter().any(|plan| plan.drafter),
+            drafter: true,
+            found: true,
+            found_share: 0.5,
+            kept: None,
+            trying: false,
+            most_extra: 0.0,
+            unbooked: 0.0,
+            marked: 0.0,
             safety: Ledger::new(OPENING, OPENING),
             exploring: Ledger::new(OPENING / 2.0, OPENING),
             tokens: 0,
@@ -165,15 +227,20 @@ impl Policy {
             history: Vec::new(),
         };
         policy.price(costs)?;
-        let start =
-            policy.fastest(|arm| if 2.0 * (arm.cost - 1.0) <= OPENING { policy.speed_of(arm) } else { 0.0 });
+        policy.start();
+        policy.decide();
+        Ok(policy)
+    }
+
+    /// The first choice.
+    fn start(&mut self) {
+        let cheap = |arm: &Arm| 2.0 * (arm.cost - 1.0) <= OPENING && self.may_run(arm);
+        let start = self.fastest(|arm| if cheap(arm) { self.speed_of(arm) } else { 0.0 });
         if let Some((arm, speed)) = start
             && speed > 1.0 + MARGIN
         {
-            policy.switch(Some(arm), Reason::Start);
+            self.switch(Some(arm), Reason::Start);
         }
-        policy.decide();
-        Ok(policy)
     }
 
     /// Takes over newly measured costs; what is known of the plans stays.
@@ -188,17 +255,35 @@ impl Policy {
 
     fn price(&mut self, costs: &Costs) -> Result<(), CostError> {
         costs.validate()?;
-        let mut worst = 0f64;
         for arm in &mut self.arms {
-            // A round that costs nothing would be a measurement gone wrong.
-            arm.cost = costs.round(&arm.plan).max(0.1);
-            worst = worst.max(arm.cost);
+            arm.promised = costs.round(&arm.plan);
         }
         self.catch_up = (costs.catch_up, costs.catch_up_most);
-        let behind = costs.catch_up * f64::from(costs.catch_up_most);
-        self.safety.set_cap((2.0 * OPENING).max(3.0 * worst + behind));
-        self.exploring.set_cap(OPENING.max(3.0 * worst + behind));
+        self.reprice();
         Ok(())
+    }
+
+    /// The costs of the plans, by what was promised and by what was seen.
+    fn reprice(&mut self) {
+        let mut worst = 0f64;
+        for arm in &mut self.arms {
+            let cost = match &self.clock {
+                None => arm.promised,
+                Some(clock) => arm.took.mean(arm.promised * clock.bias(arm.plan.drafter), PROMISE, clock.now),
+            };
+            // A round that costs nothing would be a measurement gone wrong.
+            arm.cost = cost.max(0.1);
+            worst = worst.max(arm.cost);
+        }
+        let behind = self.catch_up.0 * f64::from(self.catch_up.1);
+        let unit = self.unit();
+        self.safety.set_cap(unit * (2.0 * OPENING).max(3.0 * worst + behind).max(self.most_extra));
+        self.exploring.set_cap(unit * OPENING.max(3.0 * worst + behind).max(self.most_extra));
+    }
+
+    /// A plain step, as the ledgers count.
+    fn unit(&self) -> f64 {
+        self.clock.as_ref().and_then(Clock::unit).unwrap_or(1.0)
     }
 
     /// The plan of the next round; `None` for plain decoding.
@@ -226,13 +311,17 @@ impl Policy {
 
     /// Takes note of `tokens` decoded plainly.
     pub fn observe_plain(&mut self, tokens: u32) {
-        let count = f64::from(tokens);
+        let time = f64::from(tokens) * self.unit();
         self.tokens += u64::from(tokens);
         self.missed += u64::from(tokens);
-        self.safety.book(count * MOST_SLOWER);
-        self.exploring.book(count * EXPLORING_PLAIN);
+        self.safety.book(time * MOST_SLOWER);
+        self.marked = self.safety.balance();
+        self.exploring.book(time * EXPLORING_PLAIN);
         // Plain where a trial was asked for: it is off.
-        self.trial = None;
+        self.trial = self.trial.and_then(|trial| match self.waits(&trial) {
+            true => trial.wait(tokens),
+            false => Some(trial).filter(|_| self.probing),
+        });
         self.decide();
     }
 
@@ -244,24 +333,33 @@ impl Policy {
             return;
         };
         let cost = self.arms.get(index).map_or(0.0, |arm| arm.cost + self.behind(arm));
-        let (count, speed) = (tokens as f64, self.speed());
+        self.book(index, plan, round, cost);
+        self.decide();
+    }
+
+    /// Books a round of `cost` plain steps, and learns from what it emitted.
+    fn book(&mut self, index: usize, plan: &Plan, round: &Observation<'_>, cost: f64) {
+        let tokens = round.path.len();
+        let (count, speed, unit) = (tokens as f64, self.speed(), self.unit());
         self.tokens += tokens as u64;
         self.missed = if plan.drafter { 0 } else { self.missed + tokens as u64 };
-        self.safety.book(count * (1.0 + MOST_SLOWER) - cost);
+        let sure = self.clock.as_ref().and_then(Clock::sure_unit).unwrap_or(unit);
+        self.safety.book(sure * count * (1.0 + MOST_SLOWER) - unit * cost);
         if self.current == Some(index) {
-            self.exploring.book(cost * EXPLORING);
+            self.exploring.book(unit * cost * EXPLORING);
         } else {
-            self.exploring.book(count / speed - cost);
+            self.exploring.book(unit * (count / speed - cost));
         }
         if !round.stopped {
             self.learn(plan, round.path);
         }
-        self.trial = self.trial.filter(|trial| trial.arm == index).map(|trial| Trial {
-            rounds: trial.rounds + 1,
-            gain: trial.gain + count / speed - cost,
-            ..trial
+        self.trial = self.trial.and_then(|trial| match trial.arm == index {
+            true => {
+                Some(Trial { rounds: trial.rounds + 1, gain: trial.gain + count / speed - cost, ..trial })
+            }
+            false if self.waits(&trial) => trial.wait(u32::try_from(tokens).unwrap_or(u32::MAX)),
+            false => None,
         });
-        self.decide();
     }
 
     /// Counts the round for all plans that it says something of.

@@ -29,6 +29,21 @@ pub fn standard_plans(template: &Plan) -> Vec<Plan> {
     plans
 }
 
+/// The plans that an automatic choice has with a drafter: [`standard_plans`], lookups alone, and some of both. Without a
+/// drafter the standard ones.
+#[must_use]
+pub fn automatic_plans(template: &Plan) -> Vec<Plan> {
+    let mut plans = standard_plans(template);
+    if template.drafter {
+        plans.extend([3, 7].map(Plan::lookup));
+        let merged = plans.iter().filter(|plan| matches!(plan.nodes, 3 | 7 | 15) && plan.drafter);
+        let merged: Vec<Plan> = merged.map(|plan| Plan { lookup: true, ..*plan }).collect();
+        plans.extend(merged);
+        plans.retain(|plan| plan.validate().is_ok());
+    }
+    plans
+}
+
 /// Tokens that a round of `other` would have emitted where one of `plan` accepted the rows of `path`, root included;
 /// `None` where that cannot be told.
 ///
@@ -61,6 +76,17 @@ mod tests {
         assert_eq!(rows, [2, 4, 8, 16], "without a drafter");
         let wide = Plan { reconsider: 15, width: 1, ..Plan::default() };
         assert_eq!(standard_plans(&wide).len(), 8, "narrowed to fit");
+    }
+
+    #[test]
+    fn an_automatic_choice_has_lookups_beside_a_drafter() {
+        let plans = automatic_plans(&Plan::default());
+        let count = |kind: fn(&&Plan) -> bool| plans.iter().filter(kind).count();
+        assert_eq!(count(|plan| plan.drafter && !plan.lookup), 8, "those of the drafter alone");
+        assert_eq!(count(|plan| !plan.drafter), 2, "lookups alone");
+        assert_eq!(count(|plan| plan.drafter && plan.lookup), 6, "both");
+        assert!(plans.iter().all(|plan| plan.validate().is_ok()), "all of them run");
+        assert_eq!(automatic_plans(&Plan::lookup(1)), standard_plans(&Plan::lookup(1)), "without a drafter");
     }
 
     #[test]
