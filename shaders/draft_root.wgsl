@@ -1,4 +1,4 @@
-import package::lib::draft::{ALIVE, CHAIN, DraftParams, NONE, Node, ROOT_INPUT, Round};
+import package::lib::draft::{ALIVE, CHAIN, DraftParams, NONE, Node, ROOT_INPUT, Round, WIDTH};
 
 // The rows of the extend pass, and the root of a new tree.
 //
@@ -27,6 +27,9 @@ fn main(@builtin(local_invocation_index) local: u32) {
     }
     if (local == 0u) {
         nodes[0] = Node(round.root, NONE, 0u, 0.0, ALIVE | CHAIN, ROOT_INPUT, 0u, 0u, 0u);
-        row_nodes[0] = 0u;
+    }
+    // The extend pass speaks of the root alone: its other row ids are nobody's.
+    if (local < WIDTH) {
+        row_nodes[local] = select(NONE, 0u, local == 0u);
     }
 }

@@ -3,13 +3,14 @@ import package::lib::draft::{NONE, Round};
 // Follows the target's own tokens from the root down the verified tree, as far as they were drafted, and emits them.
 //
 // The target's token at a row is what plain decoding would emit there, so the output does not depend on the tree. Ends at
-// an end-of-sequence token, at the limit, and at a row whose logits are not finite.
+// an end-of-sequence token, at the limit, and at a row whose logits are not finite. A token that was drafted is reported as
+// drafted also where the answer ends with it.
 // Geometry: one invocation; at most depth + 1 rows are visited, each looks for its child among the rows behind it.
 struct AcceptParams {
     rows: u32,  // verified rows
     ends: u32,  // number of end-of-sequence tokens
-    drafted: u32, // 1: a drafter's counts are to be reported
     pad0: u32,
+    pad1: u32,
     end_tokens: array<vec4<u32>, 4>,
 }
 
@@ -62,9 +63,14 @@ fn main() {
             break;
         }
         let token = drawn[row];
+        let child = child_of(row, token);
+        var origin = 0u;
+        if (child != NONE) {
+            origin = verified[child].z;
+        }
         round.path[emitted] = row;
         round.tokens[emitted] = token;
-        round.origins[emitted] = 0u;
+        round.origins[emitted] = origin;
         emitted += 1u;
         ids[start + emitted] = token;
         if (is_end(token)) {
@@ -75,11 +81,9 @@ fn main() {
             stop = 2u;
             break;
         }
-        let child = child_of(row, token);
         if (child == NONE || emitted == 17u) {
             break;
         }
-        round.origins[emitted - 1u] = verified[child].z;
         row = child;
     }
     round.start = start;
@@ -90,9 +94,9 @@ fn main() {
     round.emitted = emitted;
     round.greatest = greatest;
     round.drafted = drafted;
-    round.reconsidered = select(0u, counts[0], params.drafted == 1u);
-    round.refined = select(0u, counts[1], params.drafted == 1u);
-    round.duplicates = select(0u, counts[2], params.drafted == 1u);
-    round.looked_up = select(0u, counts[3], params.drafted == 1u);
-    round.faults = select(0u, counts[4], params.drafted == 1u);
+    round.reconsidered = counts[0];
+    round.refined = counts[1];
+    round.duplicates = counts[2];
+    round.looked_up = counts[3];
+    round.faults = counts[4];
 }

@@ -22,8 +22,8 @@ struct DraftParams {
     pool: u32,           // nodes of the pool
     scratch: u32,        // first slot of the drafter's cache for the rows of steps
     no_recurrence: u32,  // 1: a second pass reads what the first one read, not what it said
-    proposes: u32,       // 1: a drafter proposes; 0: lookup alone
     spare_slot: u32,     // slot of the target's cache that padding rows write
+    pad0: u32,
 }
 
 struct Node {

@@ -305,6 +305,12 @@ fn new_costs_change_the_choice() {
     assert_eq!((world.policy.choose(), world.policy.preferred()), (None, None), "dear ones do not");
     assert!(Policy::new(&[Plan::chain(0)], &costs(1.0)).is_err(), "a bad plan");
     assert!(Policy::new(&plans(), &Costs { extend: f64::NAN, ..costs(1.0) }).is_err(), "bad costs");
+    let known = world.policy.speeds().next().unwrap();
+    world.policy.set_plans(&[known.0, Plan::lookup(5)], &costs(50.0)).unwrap();
+    assert_eq!(world.policy.speeds().next().unwrap(), known, "what is known of a plan that stays");
+    assert_eq!(world.policy.speeds().count(), 2, "two plans");
+    assert!(world.policy.set_plans(&[Plan::chain(0)], &costs(1.0)).is_err(), "a bad plan");
+    assert_eq!(world.policy.speeds().count(), 2, "changes nothing");
     let mut alone = Policy::new(&[], &costs(1.0)).unwrap();
     alone.observe_plain(100);
     assert_eq!(alone.choose(), None, "plain decoding alone");

@@ -17,6 +17,9 @@ pub struct GpuOptions {
     pub checked: bool,
     /// Time every dispatch, where the adapter has timestamps; not in browsers.
     pub profile: bool,
+    /// Time the phases of each submission ([`Pass::phase`](crate::Pass)), where the adapter has timestamps; not in
+    /// browsers. Costs little, but each submission is waited for.
+    pub phases: bool,
     /// Bind no more than this many bytes of storage at once, though the adapter may offer more; for tests of what must
     /// be split.
     pub max_binding: Option<u64>,
@@ -82,7 +85,8 @@ impl Gpu {
             .then(|| unchecked::pipeline_cache(&device, options.pipeline_cache.as_deref()));
         // Collecting waits for each submission, which a browser does not allow.
         let timed = features.contains(wgpu::Features::TIMESTAMP_QUERY) && !cfg!(target_arch = "wasm32");
-        let profile = (options.profile && timed).then(|| Mutex::new(Profile::new(&device, &queue)));
+        let profile = ((options.profile || options.phases) && timed)
+            .then(|| Mutex::new(Profile::new(&device, &queue, options.profile)));
         Ok(Self {
             device,
             queue,

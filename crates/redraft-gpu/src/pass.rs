@@ -26,6 +26,7 @@ pub struct Pass<'a> {
     gpu: &'a Gpu,
     mode: Mode<'a>,
     dispatches: u32,
+    phase: &'static str,
 }
 
 #[derive(Debug)]
@@ -35,7 +36,12 @@ enum Mode<'a> {
     One(wgpu::ComputePass<'a>),
     /// A pass for each dispatch, because timestamps are taken at pass boundaries.
     Timed(&'a mut wgpu::CommandEncoder),
+    /// A pass for each phase, of which the open one is of the phase that it is named by.
+    Phased(&'a mut wgpu::CommandEncoder, Option<(&'static str, wgpu::ComputePass<'static>)>),
 }
+
+/// The phase of what no phase was named for.
+const STEP: &str = "step";
 
 impl Pass<'_> {
     /// Records `dispatch` over `groups` workgroups in x, y and z. A dispatch of nothing is left out.
@@ -61,25 +67,24 @@ impl Pass<'_> {
         };
         match &mut self.mode {
             Mode::One(pass) => record(pass),
-            Mode::Timed(encoder) => {
-                let profile = self
-                    .gpu
-                    .profile
-                    .as_ref()
-                    .map(|profile| profile.lock().unwrap_or_else(PoisonError::into_inner));
-                let writes = profile.and_then(|mut profile| profile.begin(dispatch.label()));
-                let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
-                    label: Some(dispatch.label()),
-                    timestamp_writes: writes.as_ref().map(|(set, index)| wgpu::ComputePassTimestampWrites {
-                        query_set: set,
-                        beginning_of_pass_write_index: Some(*index),
-                        end_of_pass_write_index: Some(*index + 1),
-                    }),
-                });
-                record(&mut pass);
+            Mode::Timed(encoder) => record(&mut timed(self.gpu, encoder, Some(dispatch.label()), self.phase)),
+            Mode::Phased(encoder, open) => {
+                if open.as_ref().is_none_or(|(phase, _)| *phase != self.phase) {
+                    // The one before ends first.
+                    drop(open.take());
+                    *open = Some((self.phase, timed(self.gpu, encoder, None, self.phase).forget_lifetime()));
+                }
+                if let Some((_, pass)) = open {
+                    record(pass);
+                }
             }
         }
         Ok(())
+    }
+
+    /// What is recorded from here on belongs to `phase`, whose time is counted where phases are timed.
+    pub fn phase(&mut self, phase: &'static str) {
+        self.phase = phase;
     }
 
     /// Number of dispatches recorded so far.
@@ -87,6 +92,25 @@ impl Pass<'_> {
     pub fn dispatches(&self) -> u32 {
         self.dispatches
     }
+}
+
+/// A compute pass between two timestamps, if there are any left.
+fn timed<'a>(
+    gpu: &Gpu,
+    encoder: &'a mut wgpu::CommandEncoder,
+    kernel: Option<&'static str>,
+    phase: &'static str,
+) -> wgpu::ComputePass<'a> {
+    let profile = gpu.profile.as_ref().map(|profile| profile.lock().unwrap_or_else(PoisonError::into_inner));
+    let writes = profile.and_then(|mut profile| profile.begin(kernel, phase));
+    encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
+        label: kernel.or(Some(phase)),
+        timestamp_writes: writes.as_ref().map(|(set, index)| wgpu::ComputePassTimestampWrites {
+            query_set: set,
+            beginning_of_pass_write_index: Some(*index),
+            end_of_pass_write_index: Some(*index + 1),
+        }),
+    })
 }
 
 impl Gpu {
@@ -104,13 +128,19 @@ impl Gpu {
         let started = Instant::now();
         let mut encoder =
             self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some("step") });
-        let mode = if self.profile.is_some() {
-            Mode::Timed(&mut encoder)
-        } else {
-            let descriptor = wgpu::ComputePassDescriptor { label: Some("step"), timestamp_writes: None };
-            Mode::One(encoder.begin_compute_pass(&descriptor))
+        let each = self
+            .profile
+            .as_ref()
+            .map(|profile| profile.lock().unwrap_or_else(PoisonError::into_inner).each());
+        let mode = match each {
+            Some(true) => Mode::Timed(&mut encoder),
+            Some(false) => Mode::Phased(&mut encoder, None),
+            None => {
+                let descriptor = wgpu::ComputePassDescriptor { label: Some(STEP), timestamp_writes: None };
+                Mode::One(encoder.begin_compute_pass(&descriptor))
+            }
         };
-        let mut pass = Pass { gpu: self, mode, dispatches: 0 };
+        let mut pass = Pass { gpu: self, mode, dispatches: 0, phase: STEP };
         record(&mut pass)?;
         let dispatches = pass.dispatches;
         drop(pass);

@@ -1,18 +1,18 @@
-//! Time per kernel, from timestamps at pass boundaries.
+//! Time per kernel and per phase, from timestamps at pass boundaries.
 
 use crate::{Gpu, GpuError};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Dispatches of one submission that are timed; further ones run untimed.
+/// Passes of one submission that are timed; further ones run untimed.
 const MOST: u32 = 2048;
 
-/// Time that a kernel variant took on the device.
+/// Time that a kernel variant, or a phase, took on the device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KernelTime {
-    /// Label of the kernel variant.
+    /// Label of the kernel variant, or name of the phase.
     pub label: &'static str,
-    /// Dispatches.
+    /// Dispatches, or passes of the phase.
     pub calls: u64,
     /// Their time together, in microseconds.
     pub total_us: f64,
@@ -24,12 +24,16 @@ pub(crate) struct Profile {
     resolved: wgpu::Buffer,
     host: wgpu::Buffer,
     period_ns: f64,
-    labels: Vec<&'static str>,
+    /// Every dispatch is timed, not only the phases.
+    each: bool,
+    /// Kernel and phase of each pair of timestamps; no kernel where a whole phase was timed.
+    labels: Vec<(Option<&'static str>, &'static str)>,
     totals: BTreeMap<&'static str, (u64, f64)>,
+    phases: BTreeMap<&'static str, (u64, f64)>,
 }
 
 impl Profile {
-    pub(crate) fn new(device: &wgpu::Device, queue: &wgpu::Queue) -> Self {
+    pub(crate) fn new(device: &wgpu::Device, queue: &wgpu::Queue, each: bool) -> Self {
         let size = u64::from(MOST) * 16;
         let buffer = |label, usage| {
             let descriptor =
@@ -48,15 +52,26 @@ impl Profile {
             ),
             host: buffer("profile.host", wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST),
             period_ns: f64::from(queue.get_timestamp_period()),
+            each,
             labels: Vec::new(),
             totals: BTreeMap::new(),
+            phases: BTreeMap::new(),
         }
     }
 
-    /// The query set and the first of the two queries for the next dispatch.
-    pub(crate) fn begin(&mut self, label: &'static str) -> Option<(wgpu::QuerySet, u32)> {
+    /// Whether every dispatch is timed.
+    pub(crate) fn each(&self) -> bool {
+        self.each
+    }
+
+    /// The query set and the first of the two queries for the next pass: of one kernel, or of a whole phase.
+    pub(crate) fn begin(
+        &mut self,
+        kernel: Option<&'static str>,
+        phase: &'static str,
+    ) -> Option<(wgpu::QuerySet, u32)> {
         let index = u32::try_from(self.labels.len()).ok().filter(|index| *index < MOST)?;
-        self.labels.push(label);
+        self.labels.push((kernel, phase));
         Some((self.set.clone(), index * 2))
     }
 
@@ -88,15 +103,17 @@ impl Profile {
             return Err(device_error("timestamps could not be read".to_owned()));
         }
         let view = self.host.get_mapped_range(0..bytes).map_err(|e| device_error(e.to_string()))?;
-        for (label, pair) in self.labels.drain(..).zip(view.chunks_exact(16)) {
+        for ((kernel, phase), pair) in self.labels.drain(..).zip(view.chunks_exact(16)) {
             let tick = |at: usize| {
                 pair.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
             };
             #[expect(clippy::cast_precision_loss, reason = "a duration in ticks is far below 2^53")]
             let ticks = tick(8).saturating_sub(tick(0)) as f64;
-            let total = self.totals.entry(label).or_default();
-            total.0 += 1;
-            total.1 += ticks * self.period_ns / 1000.0;
+            let kernel = kernel.map(|kernel| self.totals.entry(kernel).or_default());
+            for total in kernel.into_iter().chain([self.phases.entry(phase).or_default()]) {
+                total.0 += 1;
+                total.1 += ticks * self.period_ns / 1000.0;
+            }
         }
         drop(view);
         self.host.unmap();
@@ -110,12 +127,25 @@ impl Gpu {
     #[must_use]
     pub fn profile(&self) -> Option<Vec<KernelTime>> {
         let profile = self.profile.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut times: Vec<_> = profile
-            .totals
-            .iter()
-            .map(|(label, (calls, total_us))| KernelTime { label, calls: *calls, total_us: *total_us })
-            .collect();
-        times.sort_by(|a, b| b.total_us.total_cmp(&a.total_us));
-        Some(times)
+        profile.each.then(|| times(&profile.totals))
     }
+
+    /// Time per phase ([`Pass::phase`](crate::Pass)) since the device was opened, longest first; `None` without
+    /// [`GpuOptions::profile`](crate::GpuOptions) or [`GpuOptions::phases`](crate::GpuOptions), or without timestamps.
+    #[must_use]
+    pub fn phases(&self) -> Option<Vec<KernelTime>> {
+        let profile = self.profile.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(times(&profile.phases))
+    }
+}
+
+fn times(totals: &BTreeMap<&'static str, (u64, f64)>) -> Vec<KernelTime> {
+    let time = |(label, (calls, total_us)): (&&'static str, &(u64, f64))| KernelTime {
+        label,
+        calls: *calls,
+        total_us: *total_us,
+    };
+    let mut times: Vec<_> = totals.iter().map(time).collect();
+    times.sort_by(|a, b| b.total_us.total_cmp(&a.total_us));
+    times
 }

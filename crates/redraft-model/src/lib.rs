@@ -27,7 +27,7 @@ mod warm_up;
 pub use batch::{Batch, LogitRows};
 pub use draft::{
     Drafter, DrafterOptions, Oracle, OracleEntry, RoundResult, RoundTrace, Speculator, SpeculatorOptions,
-    TraceNode, TreeKernel,
+    TraceNode, TreeKernel, phase,
 };
 pub use error::ModelError;
 pub use forward::{CaptureLayers, Model};

@@ -52,6 +52,10 @@ pub struct MemoryPlan {
     pub activations: u64,
     /// What the sampler works in.
     pub sampling: u64,
+    /// What a drafter takes, weights and cache included; 0 without one.
+    pub drafter: u64,
+    /// Draft trees; 0 where nothing is drafted.
+    pub trees: u64,
 }
 
 impl MemoryPlan {
@@ -80,33 +84,39 @@ impl MemoryPlan {
             kv_cache: 2 * wide(config.layers) * rounded(kv_layer),
             activations: per_row * rows * 4 + scores + rounded(slots * wide(config.head_dim) * 4),
             sampling: planned_bytes(config.vocab, context),
+            drafter: 0,
+            trees: 0,
         })
     }
 
     /// All of it.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.weights + self.kv_cache + self.activations + self.sampling
+        self.weights + self.kv_cache + self.activations + self.sampling + self.drafter + self.trees
     }
 }
 
 impl std::fmt::Display for MemoryPlan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { weights, kv_cache, activations, sampling } = self;
+        let Self { weights, kv_cache, activations, sampling, drafter, trees } = self;
         write!(
             f,
             "weights {weights}, keys and values {kv_cache}, activations {activations}, sampling {sampling}"
-        )
+        )?;
+        if drafter + trees > 0 {
+            write!(f, ", drafter {drafter}, draft trees {trees}")?;
+        }
+        Ok(())
     }
 }
 
 /// Buffers are multiples of 16 bytes.
-fn rounded(bytes: u64) -> u64 {
+pub(crate) fn rounded(bytes: u64) -> u64 {
     bytes.max(16).next_multiple_of(16)
 }
 
 /// The matrices as `load` packs them, norms and biases.
-fn weights(config: &ModelConfig, gguf: &Gguf) -> Result<u64, ModelError> {
+pub(crate) fn weights(config: &ModelConfig, gguf: &Gguf) -> Result<u64, ModelError> {
     let find = |name: &str| gguf.tensor(name);
     let hidden = u64::from(config.hidden);
     let pairs_of = |heads: u32| u64::from(heads) * u64::from(config.head_dim / 2);
@@ -152,7 +162,7 @@ fn in_pairs(pairs: u64) -> u64 {
 }
 
 /// Bytes of `rows` rows as long as those of `tensor`, kept as `kind`.
-fn matrix(tensor: &TensorInfo, kind: GgmlType, rows: u64) -> Result<u64, ModelError> {
+pub(crate) fn matrix(tensor: &TensorInfo, kind: GgmlType, rows: u64) -> Result<u64, ModelError> {
     let pack = |source: PackError| ModelError::Pack { tensor: tensor.name.clone(), source };
     let format = GpuFormat::for_type(kind).map_err(pack)?;
     let blocks = tensor.columns() / 32;

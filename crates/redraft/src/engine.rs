@@ -1,9 +1,10 @@
 //! A model ready to answer.
 
 use crate::Error;
+use crate::costs::Habits;
 use crate::generate::{GenerateOptions, TokenStream};
 use redraft_decode::TokenId;
-use redraft_decode::draft::Policy;
+use redraft_decode::draft::{Costs, Plan, Policy};
 use redraft_drafter::{DrafterFile, Quantization, TargetFingerprint};
 use redraft_gguf::{Gguf, ModelConfig, ReadAt};
 use redraft_gpu::{AdapterChoice, AdapterReport, Gpu, GpuOptions, KernelTime, Readback};
@@ -37,11 +38,13 @@ pub struct EngineOptions {
     pub path: Option<Path>,
     /// Time every dispatch, for [`Engine::profile_report`]. Slows everything down.
     pub profile: bool,
+    /// Time the phases of rounds, for [`Engine::phase_report`].
+    pub phases: bool,
     /// What [`Engine::pipeline_cache`] gave in an earlier run on this adapter.
     pub pipeline_cache: Option<Vec<u8>>,
     /// Where to capture the residual stream.
     pub captures: CaptureLayers,
-    /// Refuse models that need more device memory than this many bytes.
+    /// Refuse models that need more device memory than this many bytes, their drafter included.
     pub memory_limit: Option<u64>,
     /// The drafter of speculative decoding; its capture layers then take the place of `captures`.
     pub drafter: Option<DrafterFile>,
@@ -108,6 +111,11 @@ pub struct Engine {
     pub(crate) speculator: Option<Speculator>,
     pub(crate) warnings: Vec<String>,
     pub(crate) policy: Option<Policy>,
+    pub(crate) costs: Option<Costs>,
+    /// What was asked for in place of the template that suits the drafter.
+    pub(crate) plan_template: Option<Plan>,
+    pub(crate) habits: Habits,
+    pub(crate) memory_limit: Option<u64>,
     tokenizer: Tokenizer,
     template: Option<ChatTemplate>,
 }
@@ -149,6 +157,7 @@ impl Engine {
             checked: options.checked,
             max_binding: options.max_binding,
             profile: options.profile,
+            phases: options.phases,
             pipeline_cache: options.pipeline_cache,
         };
         let gpu = Arc::new(Gpu::open(&options.adapter, &gpu_options).await?);
@@ -170,14 +179,15 @@ impl Engine {
         let ids = gpu.readback("ids", u64::from(model.max_rows()) * 4).await?;
         let greatest = gpu.readback("greatest", u64::from(model.max_rows()) * 8).await?;
         let speculator = if options.drafter.is_some() || options.oracle {
-            let options = SpeculatorOptions {
+            let made = SpeculatorOptions {
                 drafter: options.drafter.as_ref(),
                 drafter_options: DrafterOptions {
                     quantization: options.drafter_quantization.unwrap_or(Quantization::Q8_0),
                 },
+                memory_limit: options.memory_limit,
                 oracle: options.oracle,
             };
-            let mut speculator = Speculator::new(&model, &sampler, &options).await?;
+            let mut speculator = Speculator::new(&model, &sampler, &made).await?;
             if compile_all {
                 speculator.first_steps(&model, &sampler).await?;
             }
@@ -186,7 +196,6 @@ impl Engine {
             None
         };
         let sequence = Vec::new();
-        let policy = None;
         Ok(Self {
             model,
             sampler,
@@ -196,7 +205,11 @@ impl Engine {
             sequence,
             speculator,
             warnings,
-            policy,
+            policy: None,
+            costs: None,
+            plan_template: None,
+            habits: Habits::default(),
+            memory_limit: options.memory_limit,
             tokenizer,
             template,
         })
@@ -232,10 +245,13 @@ impl Engine {
         self.model.gpu().report()
     }
 
-    /// Device memory in use.
+    /// Device memory in use. Draft trees are in it once something was drafted, or a drafter is loaded.
     #[must_use]
     pub fn memory(&self) -> MemoryPlan {
-        self.model.memory()
+        match &self.speculator {
+            Some(speculator) => speculator.memory(&self.model),
+            None => self.model.memory(),
+        }
     }
 
     /// The tiles in use. Where none agree on this adapter, verifying several rows at once does not pay.
@@ -442,6 +458,13 @@ impl Engine {
     #[must_use]
     pub fn profile_report(&self) -> Option<Vec<KernelTime>> {
         self.model.gpu().profile()
+    }
+
+    /// Time per phase since loading: those of [`redraft_model::phase`], and "step" for everything else; `None` without
+    /// [`EngineOptions::phases`] or [`EngineOptions::profile`], or without timestamps.
+    #[must_use]
+    pub fn phase_report(&self) -> Option<Vec<KernelTime>> {
+        self.model.gpu().phases()
     }
 }
 

@@ -1,8 +1,9 @@
 //! Streaming an answer.
 
+use crate::costs::Habits;
 use crate::speculation::Rounds;
 use crate::{Engine, Error, LEAST_CONTEXT, Speculation};
-use redraft_decode::draft::{Origin, SpeculationStats};
+use redraft_decode::draft::{Origin, Plan, Policy, SpeculationStats};
 use redraft_decode::sampling::key_float;
 use redraft_decode::{LogProbs, SamplingParams, StopPolicy, StopReason, TokenId, log_probs};
 use redraft_gpu::Pass;
@@ -46,6 +47,9 @@ pub struct GenerateOptions {
     pub ignore_eos: bool,
     /// Whether and how the answer is drafted ahead; its tokens do not depend on it.
     pub speculation: Speculation,
+    /// At a temperature the drafter proposes with the noise that the target draws with, so that the two agree more often.
+    /// `false` is for measuring what that is worth.
+    pub coupled: bool,
     /// Submit each round before the one before it is read, so that the device need not wait for the host; tokens are seen
     /// one round late. With a fixed plan, and without log-probabilities and traces.
     pub read_late: bool,
@@ -65,6 +69,7 @@ impl Default for GenerateOptions {
             cancel: CancelToken::default(),
             ignore_eos: false,
             speculation: Speculation::Off,
+            coupled: true,
             read_late: false,
             trace: false,
             on_cpu: Vec::new(),
@@ -135,6 +140,8 @@ pub struct TokenStream<'e> {
     ended: Option<StopReason>,
     timings: Timings,
     reused: u32,
+    /// Positions that need not be computed again where the drafter takes part.
+    reusable: u32,
     rounds: Option<Rounds>,
 }
 
@@ -159,6 +166,11 @@ impl<'e> TokenStream<'e> {
         let shared = engine.sequence.iter().zip(prompt).take_while(|(held, wanted)| held == wanted).count();
         // The last token of the prompt is computed again: its logits are what the answer begins with.
         let mut reused = u32::try_from(shared.min(prompt.len() - 1)).unwrap_or(0);
+        let shared = u32::try_from(shared).unwrap_or(0);
+        let mut reusable = reused;
+        if let Some(speculator) = &engine.speculator {
+            reusable = reused.min(speculator.reusable(shared));
+        }
         let rounds = match options.speculation {
             Speculation::Off => None,
             speculation => {
@@ -170,8 +182,8 @@ impl<'e> TokenStream<'e> {
                     engine.check_gate(&plan)?;
                 }
                 let features = speculation.drafts() && engine.needs_features();
-                if let Some(speculator) = engine.speculator.as_ref().filter(|_| features) {
-                    reused = reused.min(speculator.reusable(u32::try_from(shared).unwrap_or(0)));
+                if features {
+                    reused = reusable;
                 }
                 Some(Rounds::new(speculation, features, reused))
             }
@@ -195,6 +207,7 @@ impl<'e> TokenStream<'e> {
             ended: (options.max_tokens == 0).then_some(StopReason::MaxTokens),
             timings: Timings::default(),
             reused,
+            reusable,
             rounds,
             options,
         })
@@ -275,15 +288,23 @@ impl<'e> TokenStream<'e> {
                 Some((speculator, _)) => speculator.record_features(pass, count, 0),
                 None => Ok(()),
             };
+            let started = Instant::now();
             engine.model.submit(&batch, keep, &[])?;
+            // Waiting for each chunk keeps submissions short and cancellation prompt.
+            engine.model.gpu().flush()?;
+            let row = started.elapsed().as_secs_f64() / f64::from(count.max(1));
+            Habits::learn(&mut engine.habits.row, row);
             if let Some((speculator, rounds)) = speculator {
                 // The drafter pairs each feature with the token behind it.
                 let next = self.prompt.get(done + 1..done + 1 + part.len()).unwrap_or_default();
+                let started = Instant::now();
                 speculator.extend(first, next, false)?;
+                engine.model.gpu().flush()?;
+                let seconds = started.elapsed().as_secs_f64();
+                Habits::learn(&mut engine.habits.chunk, seconds);
+                rounds.extra += seconds;
                 rounds.unseen = first + count;
             }
-            // Waiting for each chunk keeps submissions short and cancellation prompt.
-            engine.model.gpu().flush()?;
             engine.sequence.extend_from_slice(part);
             self.timings.prefill_tokens += count;
         }
@@ -298,15 +319,35 @@ impl<'e> TokenStream<'e> {
             // Measuring forgets the sequence.
             ready = self.engine.measure_costs().await.map(|_| ());
             self.engine.reset();
-            (self.reused, rounds.unseen) = (0, 0);
+            (self.reused, self.reusable, rounds.unseen) = (0, 0, 0);
         }
         if ready.is_ok() {
-            ready = self.engine.ready(&self.options.sampling, &self.policy.eos).await;
+            let GenerateOptions { sampling, coupled, .. } = &self.options;
+            ready = self.engine.ready(sampling, &self.policy.eos, *coupled).await;
         }
         if let Err(error) = ready {
             rounds.features = false;
             rounds.given_up = Some(format!("speculation could not be set up: {error}"));
+            return;
         }
+        if rounds.automatic() && self.engine.needs_features() {
+            self.engage();
+        }
+    }
+
+    /// Decides whether the drafter takes part in an automatic answer. What it would have to see is computed again.
+    fn engage(&mut self) {
+        let (Some(rounds), engine) = (&mut self.rounds, &mut *self.engine) else { return };
+        let (reused, reusable) = (self.reused, self.reusable.min(self.reused));
+        let left = u32::try_from(self.prompt.len()).unwrap_or(u32::MAX) - reused;
+        if !engine.engage(left, reused, reusable, self.options.max_tokens) {
+            return;
+        }
+        rounds.features = true;
+        rounds.unseen = reusable;
+        rounds.extra += engine.habits.row.unwrap_or(0.0) * f64::from(reused - reusable);
+        self.reused = reusable;
+        engine.truncate(reusable);
     }
 
     /// The next token of the round at hand, or of a new one; `None` if cancelled.
@@ -320,15 +361,15 @@ impl<'e> TokenStream<'e> {
         let engine = &mut *self.engine;
         if rounds.queue.is_empty() {
             rounds.count(rounds.seen(), false, engine.policy.as_mut());
-            let Some(plan) = rounds.choose(engine.policy.as_ref()) else {
-                rounds.plain(engine.policy.as_mut());
-                return self.decode().await;
-            };
-            // Without a drafter, and with nothing to look up, a round would verify a batch of nothing.
-            if !plan.drafter && !engine.finds(last) {
-                rounds.plain(None);
-                return self.decode().await;
+            if rounds.automatic() && engine.policy.as_ref().is_some_and(Policy::looks_up) {
+                let found = engine.finds(last);
+                engine.policy.iter_mut().for_each(|policy| policy.set_found(found));
             }
+            // Without a drafter, and with nothing to look up, a round would verify a batch of nothing.
+            let works = |plan: &Plan| plan.drafter || engine.finds(last);
+            let Some(plan) = rounds.choose(engine.policy.as_ref()).filter(works) else {
+                return self.plain().await;
+            };
             let answered = u32::try_from(self.ids.len()).unwrap_or(u32::MAX);
             let limit = self.options.max_tokens.saturating_sub(answered);
             let stepwise = (self.options.trace || !self.options.on_cpu.is_empty())
@@ -339,15 +380,30 @@ impl<'e> TokenStream<'e> {
                 && stepwise.is_none()
                 && self.options.log_probs.is_none()
                 && rounds.given_up.is_none();
+            let started = Instant::now();
             let result = engine.round(rounds, plan, last, limit, stepwise, late).await?;
+            let seconds = started.elapsed().as_secs_f64();
             if !self.options.trace {
                 rounds.trace = None;
             }
-            rounds.take(result, plan);
+            rounds.take(result, plan, Some(seconds).filter(|_| stepwise.is_none()));
         }
         let Some(emitted) = rounds.queue.pop_front() else { return Ok(None) };
         engine.sequence.push(last);
         Ok(Some(Sampled { id: emitted.id, origin: emitted.origin, row: emitted.row }))
+    }
+
+    /// A plain step of an answer that speculates; `None` if cancelled.
+    async fn plain(&mut self) -> Result<Option<Sampled>, Error> {
+        let before = self.rounds.as_ref().map_or(0.0, |rounds| rounds.extra);
+        let started = Instant::now();
+        let sampled = self.decode().await?;
+        if let Some(rounds) = self.rounds.as_mut().filter(|_| sampled.is_some()) {
+            // What the drafter took in between is no plain step's.
+            let seconds = started.elapsed().as_secs_f64() - (rounds.extra - before);
+            rounds.plain(seconds, self.engine.policy.as_mut());
+        }
+        Ok(sampled)
     }
 
     /// Computes the last token of the answer and samples the next; `None` if cancelled.
@@ -456,6 +512,9 @@ impl<'e> TokenStream<'e> {
         let stopped = self.ended != Some(StopReason::Cancelled);
         if let Some(rounds) = &mut self.rounds {
             rounds.count(rounds.seen(), stopped, self.engine.policy.as_mut());
+        }
+        if stopped {
+            Habits::learn(&mut self.engine.habits.answer, self.ids.len() as f64);
         }
         let (speculation, warning) = match self.rounds {
             Some(rounds) => (Some(rounds.stats), rounds.given_up),

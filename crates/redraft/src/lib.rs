@@ -23,6 +23,7 @@
 //! in the same order whatever else is in the batch, see `redraft_model::Path`.
 
 mod chat;
+mod costs;
 mod engine;
 mod error;
 mod generate;
@@ -50,7 +51,7 @@ pub use redraft_gpu::{
 pub use redraft_model::check::{CheckItem, CheckProgress, CheckReport, Outcome};
 pub use redraft_model::{
     CaptureLayers, KvType, MemoryPlan, ModelError, OracleEntry, Path, Phase, Planned, Progress, RoundTrace,
-    TileReport, Tiles, TraceNode, TreeKernel,
+    TileReport, Tiles, TraceNode, TreeKernel, phase,
 };
 pub use redraft_text::{ChatTemplate, Message, RenderOptions, Special, TemplateError, Tokenizer};
 pub use speculation::{LEAST_CONTEXT, Speculation};

@@ -1,11 +1,12 @@
 //! The matrix: plans × temperatures × parameters, with an oracle in place of a drafter.
 
-use crate::support::{assert_same, entries, plans, speculated};
+use crate::support::{assert_same, entries, largest, plans, speculated};
 use pollster::block_on;
 use redraft::{
-    CancelToken, EngineOptions, GenerateOptions, Plan, SamplingParams, Speculation, StopReason, TokenId,
+    CancelToken, Engine, EngineOptions, GenerateOptions, Plan, SamplingParams, Speculation, StopReason,
+    TokenId,
 };
-use redraft_testing::TinyModel;
+use redraft_testing::{TinyDrafter, TinyModel};
 use redraft_tests::{answer, load, tiny, tokens};
 
 fn oracle() -> EngineOptions {
@@ -62,6 +63,29 @@ fn matrix(name: &str, strict: bool) {
         }
     }
     assert!(accepted > 1000, "only {accepted} accepted");
+}
+
+/// The largest plans, and a few others with every access of a kernel checked.
+#[test]
+fn the_largest_plans_and_checked_kernels_change_nothing_either() {
+    let file = tiny(&TinyModel::default());
+    for (name, checked) in [("speculation.largest", false), ("speculation.checked", true)] {
+        let mut engine = load(name, &file, EngineOptions { checked, ..oracle() });
+        for (temperature, seed) in [(0.0, 1), (1.0, 2)] {
+            let prompt = tokens(seed * 11, 7, 320).repeat(2);
+            let sampling = SamplingParams { temperature, seed, ..SamplingParams::default() };
+            let options =
+                GenerateOptions { max_tokens: 40, ignore_eos: true, sampling, ..GenerateOptions::default() };
+            let plain = answer(&mut engine, &prompt, options.clone()).expect("an answer");
+            engine.foretell(14, &entries(&plain.1.ids, 0.1, 320, seed)).expect("within the context");
+            let more = if checked { plans() } else { Vec::new() };
+            for (name, plan) in largest().into_iter().chain(more) {
+                let fast = speculated(&mut engine, &prompt, &options, plan);
+                assert_same(&format!("{name}, T = {temperature}, checked: {checked}"), &plain, &fast);
+                assert!(fast.1.speculation.expect("it was on").accepted > 0, "{name}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -129,12 +153,30 @@ fn log_probabilities_are_the_same() {
 #[test]
 fn a_cancelled_and_continued_conversation() {
     let file = tiny(&TinyModel::default());
-    let mut engine = load("speculation.cancel", &file, oracle());
+    let engine = load("speculation.cancel", &file, oracle());
+    cancelled_and_continued(engine, plans());
+}
+
+#[test]
+fn a_cancelled_and_continued_conversation_with_a_drafter() {
+    let drafter = TinyDrafter { tables: true, ..TinyDrafter::default() };
+    let file = tiny(&drafter.target);
+    let options = EngineOptions {
+        drafter: Some(drafter.to_file().expect("a possible drafter")),
+        ..EngineOptions::default()
+    };
+    cancelled_and_continued(load("speculation.cancel.drafter", &file, options), plans());
+}
+
+/// `engine`: with a drafter, or with an oracle that then knows most of the answer.
+fn cancelled_and_continued(mut engine: Engine, plans: Vec<(&str, Plan)>) {
     let prompt = tokens(9, 30, 320);
     let long = GenerateOptions { max_tokens: 60, ignore_eos: true, ..GenerateOptions::default() };
     let plain = answer(&mut engine, &prompt, long.clone()).expect("an answer").1;
-    engine.foretell(30, &entries(&plain.ids, 0.1, 320, 7)).expect("fits");
-    for (name, plan) in plans() {
+    if engine.foretell(30, &entries(&plain.ids, 0.1, 320, 7)).is_err() {
+        assert!(engine.has_drafter(), "an oracle or a drafter");
+    }
+    for (name, plan) in plans {
         for stop_after in [1usize, 2, 5, 9, 14] {
             let cancel = CancelToken::default();
             let options = GenerateOptions {

@@ -1,10 +1,13 @@
 //! What is refused before anything runs, and what happens when a drafter fails while it runs.
 
-use crate::support::{assert_same, speculated};
+use crate::support::{assert_same, entries, plans, speculated};
 use pollster::block_on;
-use redraft::{DrafterFile, Engine, EngineOptions, Error, GenerateOptions, ModelError, Plan, Speculation};
-use redraft_testing::{TinyDrafter, TinyModel};
-use redraft_tests::{answer, load, tiny, tokens};
+use redraft::{
+    DrafterFile, Engine, EngineOptions, Error, GenerateOptions, GgmlType, ModelError, Origin, Plan,
+    SamplingParams, Speculation, TokenId,
+};
+use redraft_testing::{RoleTypes, TinyDrafter, TinyModel};
+use redraft_tests::{Parts, answer, load, tiny, tokens};
 
 #[test]
 fn impossible_plans_are_refused_before_anything_runs() {
@@ -85,4 +88,123 @@ fn a_drafter_that_fails_turns_speculation_off_and_the_answer_goes_on() {
         assert!(warning.contains("drafter"), "{warning}");
         assert_eq!(fast.1.speculation.expect("it was on").rounds, 1, "given up after the first round");
     }
+}
+
+/// A model of which one token's embedding is no number: whatever stands behind that token cannot be computed.
+fn poisoned(token: TokenId) -> Vec<u8> {
+    let types = RoleTypes::all(GgmlType::F32);
+    let mut parts = Parts::of(&tiny(&TinyModel { tied: false, types, ..TinyModel::default() }));
+    let table = parts
+        .tensors
+        .iter_mut()
+        .find(|tensor| tensor.name == "token_embd.weight")
+        .expect("every model has it");
+    let row = table.bytes.len() / 320;
+    for value in table.bytes[token.0 as usize * row..][..row].chunks_exact_mut(4) {
+        value.copy_from_slice(&f32::NAN.to_le_bytes());
+    }
+    parts.to_bytes()
+}
+
+/// The tokens that come before the error, who proposed the last one, and the error.
+fn until_it_fails(
+    engine: &mut Engine,
+    prompt: &[TokenId],
+    options: GenerateOptions,
+) -> (Vec<TokenId>, Origin, Option<String>) {
+    let mut stream = engine.generate(prompt, options).expect("a valid prompt");
+    let (mut ids, mut origin) = (Vec::new(), Origin::Target);
+    loop {
+        match block_on(stream.next()) {
+            Ok(Some(step)) => {
+                ids.push(step.id);
+                origin = step.origin;
+            }
+            Ok(None) => return (ids, origin, None),
+            Err(error) => {
+                assert!(matches!(error, Error::Model(ModelError::NotFinite { .. })), "{error:?}");
+                return (ids, origin, Some(error.to_string()));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_row_that_is_no_number_inside_a_run_fails_where_plain_decoding_does() {
+    let poison = TokenId(200);
+    let options = EngineOptions { oracle: true, ..EngineOptions::default() };
+    let mut engine = load("speculation.poison", &poisoned(poison), options);
+    let bias = vec![(TokenId(11), 40.0), (TokenId(90), 40.0), (TokenId(301), 40.0), (poison, 39.0)];
+    let (mut failed, mut inside) = (0, 0);
+    for seed in 0..24u64 {
+        let prompt: Vec<_> = tokens(seed, 6, 320).into_iter().filter(|token| *token != poison).collect();
+        let sampling =
+            SamplingParams { temperature: 3.0, seed, logit_bias: bias.clone(), ..SamplingParams::default() };
+        let options =
+            GenerateOptions { max_tokens: 30, ignore_eos: true, sampling, ..GenerateOptions::default() };
+        let plain = until_it_fails(&mut engine, &prompt, options.clone());
+        if plain.2.is_none() {
+            continue;
+        }
+        assert_eq!(plain.0.last(), Some(&poison), "it fails behind the token");
+        failed += 1;
+        // The oracle goes on behind it.
+        let known: Vec<_> = plain.0.iter().copied().chain(tokens(seed, 8, 320)).collect();
+        let first = u32::try_from(prompt.len()).expect("short");
+        engine.foretell(first, &entries(&known, 0.05, 320, seed)).expect("fits");
+        for (name, plan) in plans().into_iter().chain([("lookup", Plan::lookup(4))]) {
+            for read_late in [false, true] {
+                let speculation = Speculation::Plan(plan);
+                let options = GenerateOptions { speculation, read_late, ..options.clone() };
+                let fast = until_it_fails(&mut engine, &prompt, options);
+                assert_eq!(fast.0, plain.0, "{name}, seed {seed}: the tokens before it");
+                assert_eq!(fast.2, plain.2, "{name}, seed {seed}: the error");
+                inside += usize::from(fast.1 != Origin::Target);
+            }
+        }
+        // The engine goes on.
+        let harmless = GenerateOptions { max_tokens: 5, ..GenerateOptions::default() };
+        let before = answer(&mut engine, &prompt, harmless.clone());
+        engine.reset();
+        let after = answer(&mut engine, &prompt, harmless);
+        assert_eq!(before.map(|found| found.1.ids).ok(), after.map(|found| found.1.ids).ok(), "seed {seed}");
+    }
+    assert!(failed >= 8 && inside > 50, "{failed} answers failed, {inside} of them inside a run");
+}
+
+#[test]
+fn speculation_that_cannot_be_set_up_is_left_out_with_a_warning() {
+    let file = tiny(&TinyModel::default());
+    let needed = load("speculation.no_room.size", &file, EngineOptions::default()).memory().total();
+    // Room for the model and for nothing else.
+    let options = EngineOptions { memory_limit: Some(needed), ..EngineOptions::default() };
+    let mut engine = load("speculation.no_room", &file, options);
+    let prompt = tokens(3, 9, 320).repeat(2);
+    let options = GenerateOptions { max_tokens: 20, ignore_eos: true, ..GenerateOptions::default() };
+    let plain = answer(&mut engine, &prompt, options.clone()).expect("an answer");
+    for speculation in [Speculation::Plan(Plan::lookup(4)), Speculation::Auto] {
+        let options = GenerateOptions { speculation, ..options.clone() };
+        let found = answer(&mut engine, &prompt, options).expect("an answer");
+        assert_same("no room to speculate", &plain, &found);
+        let warning = found.1.warning.expect("somebody is told");
+        assert!(warning.contains("could not be set up") && warning.contains("draft trees"), "{warning}");
+        assert_eq!(found.1.speculation.expect("it was asked for").rounds, 0, "and nothing was drafted");
+    }
+}
+
+#[test]
+fn a_memory_limit_counts_the_drafter() {
+    let shape = TinyDrafter::default();
+    let file = tiny(&shape.target);
+    let with = |limit: Option<u64>| {
+        let drafter = Some(shape.to_file().expect("a possible drafter"));
+        let options = EngineOptions { drafter, memory_limit: limit, ..EngineOptions::default() };
+        block_on(Engine::load(&file, options, |_| {}))
+    };
+    let memory = with(None).expect("its own target").memory();
+    assert!(memory.drafter > 100_000 && memory.trees > 50_000, "{memory}");
+    assert!(with(Some(memory.total())).is_ok(), "just enough");
+    let error = with(Some(memory.total() - 1)).map(|_| ()).expect_err("a byte too few");
+    assert!(matches!(error, Error::Model(ModelError::Memory { .. })), "{error:?}");
+    assert!(error.to_string().contains(&format!("drafter {}", memory.drafter)), "{error}");
 }

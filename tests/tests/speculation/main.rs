@@ -4,6 +4,7 @@ mod answers;
 mod coverage;
 mod drafters;
 mod errors;
+mod fitted;
 mod soak;
 mod support;
 mod trees;

@@ -18,9 +18,23 @@ pub(crate) fn plans() -> Vec<(&'static str, Plan)> {
         ("reconsider", reconsider),
         ("reconsider, expanded", Plan { expand_refined: true, ..reconsider }),
         ("reconsider, random gate", Plan { gate: Gate::Random, ..reconsider }),
+        ("reconsider, entropy", Plan { gate: Gate::Entropy, ..reconsider }),
+        ("reconsider, no recurrence", Plan { no_recurrence: true, ..reconsider }),
         ("reconsider, calibrated", Plan { gate: Gate::Calibrated, ..reconsider }),
         ("control", Plan { control: true, ..reconsider }),
         ("reconsider and lookup", Plan { lookup: true, ..reconsider }),
+    ]
+}
+
+/// The largest plans that there are: of nodes, of depth, of rows of a step and of the pool.
+pub(crate) fn largest() -> Vec<(&'static str, Plan)> {
+    vec![
+        ("the longest chain", Plan::chain(16)),
+        ("the widest tree", Plan { nodes: 63, ..Plan::tree(63, 8, 16, 8) }),
+        (
+            "the deepest tree",
+            Plan { lookup: true, gate: Gate::Entropy, ..Plan::reconsider(63, 16, 6, 6, 6, 4) },
+        ),
     ]
 }
 

@@ -29,13 +29,36 @@ fn traced(
 fn every_kernel_is_its_twin() {
     let file = tiny(&TinyModel::default());
     let options = EngineOptions { oracle: true, ..EngineOptions::default() };
-    let mut engine = load("speculation.twins", &file, options);
+    twins(load("speculation.twins", &file, options));
+}
+
+#[test]
+fn every_kernel_is_its_twin_in_the_strict_tier() {
+    let file = tiny(&TinyModel::default());
+    let options = EngineOptions { oracle: true, strict: true, ..EngineOptions::default() };
+    twins(load("speculation.twins.strict", &file, options));
+}
+
+#[test]
+fn every_kernel_is_its_twin_with_calibrated_tables() {
+    let drafter = TinyDrafter { tables: true, ..TinyDrafter::default() };
+    let file = tiny(&drafter.target);
+    let drafter = drafter.to_file().expect("a possible drafter");
+    assert!(drafter.reconsider().settings.calibrated, "scores come from tables");
+    let options = EngineOptions { drafter: Some(drafter), ..EngineOptions::default() };
+    twins(load("speculation.twins.calibrated", &file, options));
+}
+
+/// `engine`: with a drafter, or with an oracle that then knows most of the answer.
+fn twins(mut engine: Engine) {
     let prompt = [tokens(2, 6, 320), tokens(2, 6, 320)].concat();
     let sampling = SamplingParams { temperature: 0.8, seed: 3, ..SamplingParams::default() };
     let options =
         GenerateOptions { max_tokens: 30, ignore_eos: true, sampling, ..GenerateOptions::default() };
     let plain = answer(&mut engine, &prompt, options.clone()).expect("an answer");
-    engine.foretell(12, &entries(&plain.1.ids, 0.2, 320, 3)).expect("fits");
+    if engine.foretell(12, &entries(&plain.1.ids, 0.2, 320, 3)).is_err() {
+        assert!(engine.has_drafter(), "an oracle or a drafter");
+    }
     let mut rounds = 0;
     let mut all: Vec<Vec<TreeKernel>> = TreeKernel::ALL.iter().map(|kernel| vec![*kernel]).collect();
     all.push(TreeKernel::ALL.to_vec());

@@ -18,11 +18,11 @@ pub enum Stop {
 /// What a round emits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Accept {
-    /// Rows from the root down to the last accepted one; the root included.
+    /// The row that each token was drawn from: the root and the accepted rows below it.
     pub path: Vec<u32>,
     /// The tokens emitted, as many as `path`; the last one is the next root.
     pub emitted: Vec<TokenId>,
-    /// Who proposed each token emitted; the last one is the target's own.
+    /// Who proposed each token emitted. The last one is the target's own, unless the answer ends with a drafted token.
     pub origins: Vec<Origin>,
     /// Why the answer ends here; `None` when it goes on.
     pub stop: Option<Stop>,
@@ -32,7 +32,7 @@ impl Accept {
     /// A: draft tokens accepted.
     #[must_use]
     pub fn accepted(&self) -> usize {
-        self.path.len().saturating_sub(1)
+        self.origins.iter().filter(|origin| **origin != Origin::Target).count()
     }
 }
 
@@ -59,9 +59,9 @@ pub fn tree_accept(
         let Some(&token) = target.get(row as usize) else { break };
         accept.path.push(row);
         accept.emitted.push(token);
-        if row != 0 {
-            accept.origins.push(layout.origins.get(row as usize).copied().unwrap_or_default());
-        }
+        let child = layout.child(row, token);
+        let drafted = child.and_then(|child| layout.origins.get(child as usize)).copied();
+        accept.origins.push(drafted.unwrap_or(Origin::Target));
         accept.stop = if eos.contains(&token) {
             Some(Stop::Eos)
         } else if accept.emitted.len() == limit as usize {
@@ -69,9 +69,8 @@ pub fn tree_accept(
         } else {
             None
         };
-        next = if accept.stop.is_some() { None } else { layout.child(row, token) };
+        next = if accept.stop.is_some() { None } else { child };
     }
-    accept.origins.push(Origin::Target);
     Ok(accept)
 }
 
@@ -102,12 +101,13 @@ mod tests {
     fn walks_by_hand() {
         use Origin::{Drafted, Lookup, Refined, Target};
         type Case<'a> = (&'a [u32], u32, &'a [u32], &'a [u32], &'a [Origin], Option<Stop>);
-        let cases: [Case<'_>; 7] = [
+        let cases: [Case<'_>; 8] = [
             (&[10, 20, 0, 7, 0], 9, &[0, 1, 3], &[10, 20, 7], &[Drafted, Refined, Target], None),
             (&[11, 0, 7, 0, 0], 9, &[0, 2], &[11, 7], &[Lookup, Target], None),
             (&[12, 20, 7, 0, 0], 9, &[0], &[12], &[Target], None),
             (&[0, 0, 0, 0, 0], 9, &[0], &[0], &[Target], None),
-            (&[10, 20, 0, 7, 0], 2, &[0, 1], &[10, 20], &[Drafted, Target], Some(Stop::Limit)),
+            (&[10, 20, 0, 7, 0], 2, &[0, 1], &[10, 20], &[Drafted, Refined], Some(Stop::Limit)),
+            (&[10, 21, 0, 7, 0], 2, &[0, 1], &[10, 21], &[Drafted, Target], Some(Stop::Limit)),
             (&[10, 20, 0, 7, 0], 3, &[0, 1, 3], &[10, 20, 7], &[Drafted, Refined, Target], Some(Stop::Limit)),
             (&[10, 2, 0, 7, 0], 2, &[0, 1], &[10, 2], &[Drafted, Target], Some(Stop::Eos)),
         ];
@@ -116,10 +116,16 @@ mod tests {
             let expected =
                 Accept { path: path.to_vec(), emitted: ids(emitted), origins: origins.to_vec(), stop };
             assert_eq!(got, expected, "target {target:?}, limit {limit}");
-            assert_eq!(got.accepted() + 1, emitted.len(), "one more than accepted");
+            let own = usize::from(origins.last() == Some(&Target));
+            assert_eq!(got.accepted() + own, emitted.len(), "the accepted ones and the target's own");
         }
         let got = tree_accept(&layout(), &ids(&[10, 20, 0, 7, 0]), &ids(&[20]), 9).unwrap();
         assert_eq!((got.path.as_slice(), got.stop), ([0, 1].as_slice(), Some(Stop::Eos)), "a drafted end");
+        assert_eq!(
+            (got.origins.as_slice(), got.accepted()),
+            ([Drafted, Refined].as_slice(), 2),
+            "is drafted"
+        );
         assert!(tree_accept(&layout(), &ids(&[1]), &[], 1).is_err(), "one target token a row");
     }
 }

@@ -221,6 +221,13 @@ impl Plan {
         *self == Self::chain(self.nodes)
     }
 
+    /// Whether the verified rows are one path from the root down, so that the accepted ones follow each other.
+    #[must_use]
+    pub const fn in_order(&self) -> bool {
+        let one = self.width == 1 && self.children == 1 && self.reconsider == 0;
+        !self.drafter || (one && !self.lookup)
+    }
+
     /// Pool index of the first node grown by `step`; block 0 holds the root's children.
     #[must_use]
     pub const fn block(&self, step: u32) -> u32 {
@@ -279,6 +286,8 @@ mod tests {
         let plan = Plan::chain(5);
         assert_eq!((plan.depth, plan.pool_len(), plan.steps()), (5, 6, 4), "a chain");
         assert!(plan.is_chain() && !Plan::default().is_chain() && !Plan::lookup(3).is_chain(), "chains");
+        assert!(plan.in_order() && Plan::lookup(3).in_order(), "one path");
+        assert!(!Plan { lookup: true, ..plan }.in_order() && !Plan::default().in_order(), "several");
         assert_eq!(Plan::default().validate(), Ok(()), "the default");
     }
 

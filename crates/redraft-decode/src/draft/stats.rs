@@ -17,7 +17,7 @@ pub struct RoundStats<'a> {
     pub drafted: u32,
     /// What happened while the pool grew.
     pub counters: Counters,
-    /// Who proposed each token emitted; the last one is the target's own ([`Accept::origins`]).
+    /// Who proposed each token emitted ([`Accept::origins`]).
     pub origins: &'a [Origin],
     /// Whether the answer ended in this round, so that the walk was cut.
     pub stopped: bool,
@@ -71,7 +71,8 @@ pub struct SpeculationStats {
     pub drafted: u64,
     /// Nodes accepted.
     pub accepted: u64,
-    /// Tokens that the rounds emitted: the accepted ones and one of the target's own a round.
+    /// Tokens that the rounds emitted: the accepted ones, and one of the target's own a round unless the answer ended
+    /// with an accepted one.
     pub emitted: u64,
     /// Rows that were given a second pass.
     pub reconsidered: u64,
@@ -92,23 +93,26 @@ pub struct SpeculationStats {
 impl SpeculationStats {
     /// Counts a round. One without a token emitted counts nothing.
     pub fn add(&mut self, round: &RoundStats<'_>) {
-        let Some((_, accepted)) = round.origins.split_last() else { return };
-        let count = |origin| accepted.iter().map(|&found| u64::from(found == origin)).sum::<u64>();
-        let emitted = accepted.iter().fold(1, |sum, _| sum + 1);
+        if round.origins.is_empty() {
+            return;
+        }
+        let count = |origin| round.origins.iter().map(|&found| u64::from(found == origin)).sum::<u64>();
+        let emitted = round.origins.iter().fold(0, |sum, _| sum + 1);
+        let accepted = round.origins.iter().take_while(|origin| **origin != Origin::Target).count();
         self.rounds += 1;
         self.drafted += u64::from(round.drafted);
-        self.accepted += emitted - 1;
+        self.accepted += emitted - count(Origin::Target);
         self.emitted += emitted;
         self.reconsidered += u64::from(round.counters.reconsidered);
         self.refined += u64::from(round.counters.refined);
         self.duplicates += u64::from(round.counters.duplicates);
         self.rescues += count(Origin::Refined);
         self.lookup_hits += count(Origin::Lookup);
-        let tried = accepted.len() + usize::from(!round.stopped);
+        let tried = accepted + usize::from(!round.stopped);
         let reach = tried.min(round.plan.depth as usize);
         for (depth, stats) in self.by_depth.iter_mut().enumerate().take(reach) {
             stats.tried += 1;
-            stats.accepted += u64::from(depth < accepted.len());
+            stats.accepted += u64::from(depth < accepted);
         }
         self.record(PlanRun { plan: Some(round.plan), rounds: 1, emitted });
     }
@@ -194,18 +198,20 @@ mod tests {
         stats.add(&round(chain, &[Drafted, Target], true));
         stats.add(&round(chain, &[Lookup, Target], false));
         stats.add(&round(chain, &[], false));
-        assert_eq!((stats.rounds, stats.plain, stats.emitted), (4, 6, 9), "tokens");
-        assert_eq!((stats.drafted, stats.accepted), (7 + 7 + 2 + 2, 5), "nodes");
+        // The answer ended with a drafted token: nothing is the target's own.
+        stats.add(&round(chain, &[Drafted], true));
+        assert_eq!((stats.rounds, stats.plain, stats.emitted), (5, 6, 10), "tokens");
+        assert_eq!((stats.drafted, stats.accepted), (7 + 7 + 2 + 2 + 2, 6), "nodes");
         assert_eq!((stats.rescues, stats.lookup_hits), (1, 2), "origins");
-        assert_eq!((stats.reconsidered, stats.refined, stats.duplicates), (12, 8, 4), "counters");
-        assert_eq!((stats.tau(), stats.acceptance()), (Some(2.25), Some(5.0 / 18.0)), "rates");
+        assert_eq!((stats.reconsidered, stats.refined, stats.duplicates), (15, 10, 5), "counters");
+        assert_eq!((stats.tau(), stats.acceptance()), (Some(2.0), Some(6.0 / 20.0)), "rates");
         let depths: Vec<(u64, u64)> = stats.by_depth.iter().map(|d| (d.tried, d.accepted)).collect();
-        // Depth 2: the first round accepts, the stopped one does not try, the last one tries.
-        assert_eq!(depths[..4], [(4, 3), (2, 1), (1, 1), (0, 0)], "depths");
-        assert_eq!(stats.by_depth[0].rate(), Some(0.75), "rate");
+        // Depth 2: the first round accepts, the stopped ones do not try, the one between them tries.
+        assert_eq!(depths[..4], [(5, 4), (2, 1), (1, 1), (0, 0)], "depths");
+        assert_eq!(stats.by_depth[0].rate(), Some(0.8), "rate");
         assert_eq!(stats.by_depth[9].rate(), None, "never tried");
         let history: Vec<_> = stats.history.iter().map(|run| (run.plan, run.rounds, run.emitted)).collect();
-        assert_eq!(history, [(Some(wide), 2, 5), (None, 6, 6), (Some(chain), 2, 4)], "history");
+        assert_eq!(history, [(Some(wide), 2, 5), (None, 6, 6), (Some(chain), 3, 5)], "history");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::forward::MAX_ROWS;
 use crate::{Model, ModelError, Sampler};
 use redraft_decode::TokenId;
-use redraft_decode::draft::{Gate, MAX_DEPTH, MAX_POOL, Plan, ROW_IDS, TABLE_WORDS, TOP, Tables};
+use redraft_decode::draft::{Gate, MAX_DEPTH, MAX_POOL, Plan, ROW_IDS, TABLE_WORDS, TOP, Tables, WIDTH};
 use redraft_gpu::{Buffer, BufferUse, Dispatch, Gpu, Pass};
 use redraft_shaders::params::{AcceptParams, CompactParams, DraftParams, Node, Round, Step};
 
@@ -56,9 +56,51 @@ pub(crate) struct TreeBuffers {
 }
 
 impl TreeBuffers {
+    /// The storage buffers with their words.
+    pub(crate) const WORDS: [(&'static str, u64); 13] = {
+        let (pool, row_ids) = (MAX_POOL as u64, ROW_IDS as u64);
+        [
+            ("draft.round", (size_of::<Round>() / 4) as u64),
+            ("draft.nodes", pool * (size_of::<Node>() / 4) as u64),
+            ("draft.row_nodes", row_ids),
+            ("draft.tops", row_ids * TOP as u64 * 2),
+            ("draft.unsure", row_ids),
+            ("draft.counts", 8),
+            ("draft.tables", TABLE_WORDS as u64),
+            ("draft.order", ROWS + pool),
+            ("draft.verified", ROWS * 4),
+            ("draft.matches", 128),
+            ("draft.rows", ROWS * 4),
+            ("draft.slots", ROWS * ROWS),
+            ("draft.sources", ROWS),
+        ]
+    };
+
     async fn new(gpu: &Gpu) -> Result<Self, ModelError> {
-        let storage = async |label: &str, words: u64| gpu.buffer(label, words * 4, BufferUse::Storage).await;
-        let (pool, row_ids) = (u64::from(MAX_POOL), u64::from(ROW_IDS));
+        let mut made = Vec::new();
+        for (label, words) in Self::WORDS {
+            made.push(gpu.buffer(label, words * 4, BufferUse::Storage).await?);
+        }
+        let made = <[Buffer; 13]>::try_from(made).map_err(|made| ModelError::Shape {
+            what: "buffers of a tree",
+            found: made.len() as u64,
+            expected: "13",
+        })?;
+        let [
+            round,
+            nodes,
+            row_nodes,
+            tops,
+            unsure,
+            counts,
+            tables,
+            order,
+            verified,
+            matches,
+            rows,
+            slots,
+            sources,
+        ] = made;
         let blank = Step { rows: 0, source: 0, tree_start: 0, pad0: 0 };
         let mut params = Vec::new();
         for _ in 0..=MAX_STEPS {
@@ -67,19 +109,19 @@ impl TreeBuffers {
         }
         let accept: AcceptParams = bytemuck::Zeroable::zeroed();
         Ok(Self {
-            round: storage("draft.round", (size_of::<Round>() / 4) as u64).await?,
-            nodes: storage("draft.nodes", pool * (size_of::<Node>() / 4) as u64).await?,
-            row_nodes: storage("draft.row_nodes", row_ids).await?,
-            tops: storage("draft.tops", row_ids * TOP as u64 * 2).await?,
-            unsure: storage("draft.unsure", row_ids).await?,
-            counts: storage("draft.counts", 8).await?,
-            tables: storage("draft.tables", TABLE_WORDS as u64).await?,
-            order: storage("draft.order", ROWS + pool).await?,
-            verified: storage("draft.verified", ROWS * 4).await?,
-            matches: storage("draft.matches", 128).await?,
-            rows: storage("draft.rows", ROWS * 4).await?,
-            slots: storage("draft.slots", ROWS * ROWS).await?,
-            sources: storage("draft.sources", ROWS).await?,
+            round,
+            nodes,
+            row_nodes,
+            tops,
+            unsure,
+            counts,
+            tables,
+            order,
+            verified,
+            matches,
+            rows,
+            slots,
+            sources,
             step: gpu.shared_uniform("draft.step", &blank).await?,
             head_step: gpu.shared_uniform("draft.head_step", &blank).await?,
             params,
@@ -231,8 +273,8 @@ impl Arena {
             pool: plan.pool_len(),
             scratch: Self::scratch(self.context),
             no_recurrence: u32::from(plan.no_recurrence),
-            proposes: u32::from(plan.drafter),
             spare_slot: self.context + MAX_ROWS - 1,
+            pad0: 0,
         };
         for (step, buffer) in (0u32..).zip(&self.buffers.params) {
             gpu.write(buffer.whole(), bytemuck::bytes_of(&params(step)));
@@ -246,8 +288,8 @@ impl Arena {
         let accept = AcceptParams {
             rows: plan.verified_rows(),
             ends: u32::try_from(ends.len().min(ENDS)).unwrap_or(0),
-            drafted: 1,
             pad0: 0,
+            pad1: 0,
             end_tokens,
         };
         gpu.write(self.buffers.accept_params.whole(), bytemuck::bytes_of(&accept));
@@ -273,7 +315,11 @@ impl Arena {
             refined_child: 0,
         };
         gpu.write(self.buffers.nodes.slice(0, size_of::<Node>() as u64), bytemuck::bytes_of(&node));
-        gpu.write(self.buffers.row_nodes.slice(0, 4), &0u32.to_le_bytes());
+        // Of the rows of the extend pass, the first one's node is the root.
+        let mut row_nodes = [u32::MAX; WIDTH as usize];
+        row_nodes[0] = 0;
+        let bytes: &[u8] = bytemuck::cast_slice(&row_nodes);
+        gpu.write(self.buffers.row_nodes.slice(0, bytes.len() as u64), bytes);
         gpu.write(self.buffers.counts.whole(), &[0; 32]);
     }
 
@@ -339,9 +385,9 @@ impl Arena {
         Ok(pass.run(&self.accept, [1, 1, 1])?)
     }
 
-    /// The target's cache of what was accepted.
-    pub(crate) fn record_compact(&self, pass: &mut Pass<'_>) -> Result<(), ModelError> {
-        for layer in &self.compact {
+    /// The target's cache of what was accepted. Rows of a chain are where they belong already.
+    pub(crate) fn record_compact(&self, pass: &mut Pass<'_>, plan: &Plan) -> Result<(), ModelError> {
+        for layer in self.compact.iter().filter(|_| !plan.in_order()) {
             pass.run(layer, [self.compact_groups, 1, 1])?;
         }
         Ok(())

@@ -5,18 +5,20 @@
 //! what was emitted from one readback of [`RoundResult::BYTES`] bytes.
 //!
 //! - [`Speculator`] owns the tree's buffers (the arena) and knows the order of the kernels;
-//! - [`Drafter`] is the drafter's weights, cache and forward pass;
+//! - [`Drafter`] is the drafter's forward pass, made by `load` with its weights and cache;
 //! - [`Oracle`] stands in for a drafter in tests: it proposes from a table.
 //!
 //! The rules of the tree are `redraft_decode::draft`, whose functions are the CPU twins of the kernels here.
 
 mod arena;
 mod drafter;
+mod load;
+mod memory;
 mod oracle;
 mod round;
 mod stepwise;
 
 pub use drafter::{Drafter, DrafterOptions};
 pub use oracle::{Oracle, OracleEntry};
-pub use round::{RoundResult, Speculator, SpeculatorOptions};
+pub use round::{RoundResult, Speculator, SpeculatorOptions, phase};
 pub use stepwise::{RoundTrace, TraceNode, TreeKernel};

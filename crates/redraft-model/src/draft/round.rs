@@ -2,10 +2,11 @@
 
 use super::arena::Arena;
 use super::drafter::{Drafter, DrafterOptions};
+use super::memory;
 use super::oracle::{Oracle, OracleEntry};
 use crate::batch::batch;
 use crate::forward::{MAX_ROWS, Shape};
-use crate::{Model, ModelError, Sampler};
+use crate::{MemoryPlan, Model, ModelError, Sampler};
 use redraft_decode::draft::{Counters, Origin, Plan, RoundStats, Tables};
 use redraft_decode::sampling::key_float;
 use redraft_decode::{SamplingParams, TokenId};
@@ -13,6 +14,24 @@ use redraft_drafter::DrafterFile;
 use redraft_gpu::{Gpu, Pass, Readback, Slice};
 use redraft_shaders::params::{Round, Step};
 use std::sync::Arc;
+
+/// The phases of a round, as their times are told.
+pub mod phase {
+    /// The drafter computes the rows that were accepted.
+    pub const EXTEND: &str = "extend";
+    /// Steps of the drafter, growing the tree, lookup.
+    pub const DRAFT: &str = "draft";
+    /// Pruning the tree and laying it out.
+    pub const TREE: &str = "tree";
+    /// The target's forward pass.
+    pub const VERIFY: &str = "verify";
+    /// The target's own token at every row.
+    pub const SAMPLE: &str = "sample";
+    /// Walking the tree, moving keys and values, gathering features, the next root.
+    pub const ACCEPT: &str = "accept";
+    /// All of them, in the order of a round.
+    pub const ALL: [&str; 6] = [EXTEND, DRAFT, TREE, VERIFY, SAMPLE, ACCEPT];
+}
 
 /// Who proposes.
 #[derive(Debug)]
@@ -30,6 +49,8 @@ pub struct SpeculatorOptions<'a> {
     pub drafter: Option<&'a DrafterFile>,
     /// How it is loaded.
     pub drafter_options: DrafterOptions,
+    /// Refuse what needs more device memory than this many bytes together with the target.
+    pub memory_limit: Option<u64>,
     /// A table in place of a drafter; for tests.
     pub oracle: bool,
 }
@@ -97,6 +118,10 @@ pub struct Speculator {
     submitted: usize,
     /// Tokens in the target's cache.
     pub(crate) length: u32,
+    /// Rounds whose plan has no drafter keep it up to date all the same.
+    follows: bool,
+    /// Proposals at a temperature are drawn with the target's noise.
+    coupled: bool,
     /// Positions whose keys and values the drafter holds, for the sequence that they were computed for.
     extended: u32,
 }
@@ -106,17 +131,20 @@ impl Speculator {
     ///
     /// # Errors
     /// [`ModelError::Drafter`], [`ModelError::DrafterShape`], [`ModelError::DrafterCaptures`] if the drafter is not this
-    /// model's; [`ModelError::Gpu`].
+    /// model's; [`ModelError::Memory`], [`ModelError::Gpu`].
     pub async fn new(
         model: &Model,
         sampler: &Sampler,
         options: &SpeculatorOptions<'_>,
     ) -> Result<Self, ModelError> {
+        memory::check(&memory::plan(model, None)?, options.memory_limit)?;
         let arena = Arena::new(model, sampler).await?;
         let proposer = match options.drafter {
             _ if options.oracle => Proposer::Oracle(Oracle::new(model, &arena.buffers).await?),
             Some(file) => {
-                let drafter = Drafter::load(model, &arena.buffers, file, options.drafter_options).await?;
+                let load =
+                    Drafter::load(model, &arena.buffers, file, options.drafter_options, options.memory_limit);
+                let drafter = load.await?;
                 Proposer::Drafter(Box::new(drafter))
             }
             None => Proposer::None,
@@ -144,6 +172,8 @@ impl Speculator {
             broken: None,
             submitted: 0,
             length: 0,
+            follows: false,
+            coupled: true,
             extended: 0,
         };
         speculator.write_plan();
@@ -186,6 +216,13 @@ impl Speculator {
         }
     }
 
+    /// What model, sampler and this take on the device.
+    #[must_use]
+    pub fn memory(&self, model: &Model) -> MemoryPlan {
+        let drafter = self.drafter().map_or(0, Drafter::memory);
+        MemoryPlan { drafter, trees: memory::trees(), ..model.memory() }
+    }
+
     /// The plan of the next round.
     #[must_use]
     pub fn plan(&self) -> &Plan {
@@ -214,6 +251,11 @@ impl Speculator {
         Ok(())
     }
 
+    /// Whether rounds that only look something up keep the drafter up to date, so that it can go on behind them.
+    pub fn follow(&mut self, follows: bool) {
+        self.follows = follows;
+    }
+
     /// Takes other tables.
     ///
     /// # Errors
@@ -225,9 +267,10 @@ impl Speculator {
         Ok(())
     }
 
-    /// Takes the parameters that the sampler draws with (a drafter's proposals at a temperature are coupled to its draw),
-    /// and the tokens that end an answer.
-    pub fn configure(&mut self, sampling: &SamplingParams, ends: &[TokenId]) {
+    /// Takes the parameters that the sampler draws with, and the tokens that end an answer. `coupled`: at a temperature a
+    /// drafter's proposals are drawn with the same noise as the target's token, which lifts acceptance.
+    pub fn configure(&mut self, sampling: &SamplingParams, ends: &[TokenId], coupled: bool) {
+        self.coupled = coupled;
         self.sampling = sampling.clone();
         self.ends = ends.to_vec();
         self.write_plan();
@@ -236,7 +279,7 @@ impl Speculator {
     fn write_plan(&self) {
         self.arena.set_plan(&self.gpu, &self.plan, &self.tables, &self.ends);
         if let Proposer::Drafter(drafter) = &self.proposer {
-            drafter.set_plan(&self.gpu, &self.plan, &self.sampling);
+            drafter.set_plan(&self.gpu, &self.plan, &self.sampling, self.coupled);
         }
     }
 
@@ -305,7 +348,13 @@ impl Speculator {
         self.gpu.write(b.step.whole(), bytemuck::bytes_of(&step));
         self.gpu.write(b.head_step.whole(), bytemuck::bytes_of(&head));
         let last = first + rows - 1;
-        self.gpu.submit(|pass| drafter.record_extend(pass, rows, last, propose), &[])?;
+        self.gpu.submit(
+            |pass| {
+                pass.phase(phase::EXTEND);
+                drafter.record_extend(pass, rows, last, propose)
+            },
+            &[],
+        )?;
         self.extended = first + rows;
         Ok(())
     }
@@ -431,7 +480,7 @@ impl Speculator {
             }
         }
         self.length = round.length;
-        if self.needs_features() && self.plan.drafter {
+        if self.extends() {
             self.extended = round.length;
         }
         let emitted = round.emitted as usize;
@@ -478,6 +527,7 @@ impl Speculator {
 
     fn record(&self, pass: &mut Pass<'_>, model: &Model, sampler: &Sampler) -> Result<(), ModelError> {
         let plan = &self.plan;
+        pass.phase(phase::DRAFT);
         for step in (0..=plan.steps()).filter(|_| plan.drafter) {
             if step > 0 {
                 self.record_rows(pass, step)?;
@@ -486,9 +536,11 @@ impl Speculator {
             self.arena.record_grow(pass, plan, step)?;
         }
         self.arena.record_lookup(pass, plan)?;
+        pass.phase(phase::TREE);
         self.arena.record_prune(pass, plan)?;
         self.arena.record_layout(pass)?;
         self.record_verify(pass, model, sampler)?;
+        pass.phase(phase::ACCEPT);
         self.arena.record_accept(pass)?;
         self.record_keep(pass)
     }
@@ -527,18 +579,22 @@ impl Speculator {
     ) -> Result<(), ModelError> {
         let rows = self.plan.verified_rows();
         let captures = self.extends();
+        pass.phase(phase::VERIFY);
         model.record(pass, &Shape { rows, last: self.last_key(), logits: rows, captures })?;
+        pass.phase(phase::SAMPLE);
         sampler.record(pass, rows)
     }
 
     /// Keeps what was accepted: the target's cache, and the drafter's rows for it.
     pub(crate) fn record_keep(&self, pass: &mut Pass<'_>) -> Result<(), ModelError> {
-        self.arena.record_compact(pass)?;
+        pass.phase(phase::ACCEPT);
+        self.arena.record_compact(pass, &self.plan)?;
         let rows = self.plan.depth + 1;
         match &self.proposer {
             Proposer::Drafter(drafter) if self.extends() => {
                 drafter.record_path_features(pass, rows)?;
                 self.arena.record_root(pass)?;
+                pass.phase(phase::EXTEND);
                 drafter.record_extend(pass, rows, self.last_key(), true)
             }
             _ => self.arena.record_root(pass),
@@ -547,6 +603,6 @@ impl Speculator {
 
     /// Whether rounds of this plan keep the drafter's cache up to date.
     fn extends(&self) -> bool {
-        self.plan.drafter && self.needs_features()
+        (self.plan.drafter || self.follows) && self.needs_features()
     }
 }

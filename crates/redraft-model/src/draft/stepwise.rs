@@ -164,9 +164,7 @@ impl Speculator {
         let round: Round = self.fetch_one(&b.round).await?;
         let nodes: Vec<Node> = self.fetch(&b.nodes, self.plan.pool_len() as usize).await?;
         let nodes: Vec<_> = nodes.iter().map(twin_node).collect();
-        let mut row_nodes: Vec<u32> = self.fetch(&b.row_nodes, ROW_IDS as usize).await?;
-        // The extend pass has one row; nobody writes what would be its others.
-        row_nodes.iter_mut().take(WIDTH as usize).skip(1).for_each(|node| *node = NONE);
+        let row_nodes: Vec<u32> = self.fetch(&b.row_nodes, ROW_IDS as usize).await?;
         let tops: Vec<[u32; 2]> = self.fetch(&b.tops, (ROW_IDS * TOP) as usize).await?;
         let unsure: Vec<f32> = self.fetch(&b.unsure, ROW_IDS as usize).await?;
         let mut outputs = Outputs::default();
@@ -338,13 +336,15 @@ impl Speculator {
         let maxima: Vec<[u32; 2]> = self.fetch(maxima, count).await?;
         let drawn: Vec<_> = drawn.into_iter().map(TokenId).collect();
         let mut round = state.round;
-        let accept = draft::tree_accept(&layout, &drawn, &self.ends, round.limit)
+        let mut accept = draft::tree_accept(&layout, &drawn, &self.ends, round.limit)
             .map_err(|source: TreeError| ModelError::Tree(source))?;
-        let broken = accept
-            .path
-            .iter()
-            .filter_map(|row| maxima.get(*row as usize))
-            .find(|key| !key_float(key[0]).is_finite());
+        let key = |row: &u32| maxima.get(*row as usize).map_or(0, |key| key[0]);
+        // What a row that is no number would say is not said.
+        let sound = accept.path.iter().take_while(|row| key_float(key(row)).is_finite()).count();
+        let broken = accept.path.get(sound).map(key);
+        accept.path.truncate(sound);
+        accept.emitted.truncate(sound);
+        accept.origins.truncate(sound);
         let emitted = u32::try_from(accept.emitted.len()).unwrap_or(0);
         let fill = |list: &mut [u32; 17], values: &mut dyn Iterator<Item = u32>| {
             for (to, from) in list.iter_mut().zip(values) {
@@ -364,7 +364,7 @@ impl Speculator {
             (None, Some(Stop::Limit)) => 2,
             (None, None) => 0,
         };
-        round.greatest = broken.map_or(0, |key| key[0]);
+        round.greatest = broken.unwrap_or(0);
         round.emitted = emitted;
         round.drafted = u32::try_from(layout.live - 1).unwrap_or(0);
         [round.reconsidered, round.refined, round.duplicates, round.looked_up, round.faults, ..] =

@@ -43,10 +43,10 @@ pub struct DraftParams {
     pub scratch: u32,
     /// 1: a second pass reads what the first one read, not what it said.
     pub no_recurrence: u32,
-    /// 1: a drafter proposes; 0: lookup alone.
-    pub proposes: u32,
     /// Slot of the target's cache that padding rows write.
     pub spare_slot: u32,
+    /// Padding.
+    pub pad0: u32,
 }
 
 /// A node of the pool.
@@ -183,10 +183,10 @@ pub struct AcceptParams {
     pub rows: u32,
     /// Number of end-of-sequence tokens.
     pub ends: u32,
-    /// 1 reports the counts of the draft.
-    pub drafted: u32,
     /// Padding.
     pub pad0: u32,
+    /// Padding.
+    pub pad1: u32,
     /// End-of-sequence tokens.
     pub end_tokens: [[u32; 4]; 4],
 }

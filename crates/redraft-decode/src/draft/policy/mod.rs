@@ -186,22 +186,8 @@ impl Policy {
     /// # Errors
     /// [`PolicyError`] for plans or costs that do not validate.
     pub fn new(plans: &[Plan], costs: &Costs) -> Result<Self, PolicyError> {
-        let mut arms: Vec<Arm> = Vec::with_capacity(plans.len());
-        for (index, plan) in plans.iter().enumerate() {
-            plan.validate().map_err(|source| PolicyError::Plan { index, source })?;
-            if arms.iter().all(|arm| arm.plan != *plan) {
-                arms.push(Arm {
-                    plan: *plan,
-                    promised: 0.0,
-                    took: Pace::default(),
-                    cost: 0.0,
-                    tokens: Estimate::UNKNOWN,
-                    heard: 0,
-                });
-            }
-        }
         let mut policy = Self {
-            arms,
+            arms: arms_of(plans)?,
             chances: Chances::default(),
             catch_up: (0.0, 0),
             missed: 0,
@@ -230,6 +216,33 @@ impl Policy {
         policy.start();
         policy.decide();
         Ok(policy)
+    }
+
+    /// Takes other plans. What is known of those that stay is kept, and so is what may still be lost.
+    ///
+    /// # Errors
+    /// As [`Policy::new`]; nothing changes then.
+    pub fn set_plans(&mut self, plans: &[Plan], costs: &Costs) -> Result<(), PolicyError> {
+        costs.validate()?;
+        let mut arms = arms_of(plans)?;
+        for arm in &mut arms {
+            if let Some(known) = self.arms.iter().find(|known| known.plan == arm.plan) {
+                *arm = known.clone();
+            }
+        }
+        let place = |old: Option<usize>| {
+            let plan = old.and_then(|old| self.arms.get(old)).map(|arm| arm.plan)?;
+            arms.iter().position(|arm| arm.plan == plan)
+        };
+        (self.current, self.kept, self.trial) = (place(self.current), place(self.kept), None);
+        if let Some(clock) = &mut self.clock {
+            clock.held = None;
+        }
+        self.drafts = arms.iter().any(|arm| arm.plan.drafter);
+        self.arms = arms;
+        self.price(costs)?;
+        self.decide();
+        Ok(())
     }
 
     /// The first choice.
@@ -390,6 +403,25 @@ impl Policy {
             }
         }
     }
+}
+
+/// One arm for each plan, of which nothing is known.
+fn arms_of(plans: &[Plan]) -> Result<Vec<Arm>, PolicyError> {
+    let mut arms: Vec<Arm> = Vec::with_capacity(plans.len());
+    for (index, plan) in plans.iter().enumerate() {
+        plan.validate().map_err(|source| PolicyError::Plan { index, source })?;
+        if arms.iter().all(|arm| arm.plan != *plan) {
+            arms.push(Arm {
+                plan: *plan,
+                promised: 0.0,
+                took: Pace::default(),
+                cost: 0.0,
+                tokens: Estimate::UNKNOWN,
+                heard: 0,
+            });
+        }
+    }
+    Ok(arms)
 }
 
 #[cfg(test)]
