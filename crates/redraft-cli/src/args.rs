@@ -7,6 +7,7 @@ use redraft::{AdapterChoice, EngineOptions, KvType, MAX_VOCAB, SamplingParams, T
 
 use crate::commands::{bench, chat, devices, generate, inspect, pull, tree};
 use crate::error::CliError;
+use crate::loading::Timing;
 use crate::model::{ModelRef, registry};
 
 const EXIT_STATUS: &str = "Exit status: 0 success, 1 failure, 2 wrong usage, 130 interrupted by Ctrl-C.\n\
@@ -87,13 +88,14 @@ impl From<Kv> for KvType {
 
 impl EngineArgs {
     /// The library's options.
-    pub(crate) fn options(&self, profile: bool) -> EngineOptions {
+    pub(crate) fn options(&self, timing: Timing) -> EngineOptions {
         EngineOptions {
             adapter: self.adapter.clone(),
             context: self.context,
             kv: self.kv.into(),
             strict: self.strict,
-            profile,
+            profile: timing == Timing::Kernels,
+            phases: timing == Timing::Phases,
             ..EngineOptions::default()
         }
     }

@@ -54,6 +54,14 @@ pub(crate) enum CliError {
         /// What is wrong with it.
         source: Box<redraft::DrafterError>,
     },
+    /// The drafter does not fit the model.
+    #[error("drafter {path}: {source}")]
+    DrafterFits {
+        /// The file.
+        path: String,
+        /// What does not fit.
+        source: Box<redraft::ModelError>,
+    },
     /// A line of a file of prompts is none, or cannot be used with the model.
     #[error("{file} line {line}: {reason}")]
     Line {

@@ -1,7 +1,7 @@
 //! From flags to a loaded engine, with bars for the weights and the kernels.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::args::EngineArgs;
 use crate::error::CliError;
 use crate::model::{self, cache, hash};
 use crate::speculate::{CostKey, DrafterInput};
-use crate::{output, progress};
+use crate::{files, output, progress};
 
 /// An engine and what loading it took.
 pub(crate) struct Loaded {
@@ -64,29 +64,58 @@ impl From<&AdapterReport> for AdapterName {
     }
 }
 
+/// What is timed on the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Timing {
+    /// Nothing.
+    Off,
+    /// The phases of speculative rounds.
+    Phases,
+    /// Every kernel, which slows everything down; phases with it.
+    Kernels,
+}
+
+/// The error of loading; one about the drafter names its file.
+fn named(error: redraft::Error, drafter: Option<&str>) -> CliError {
+    use redraft::{Error, ModelError};
+    let Some(path) = drafter.map(str::to_owned) else { return error.into() };
+    match error {
+        Error::Drafter(source) | Error::Model(ModelError::Drafter(source)) => {
+            CliError::Drafter { path, source: Box::new(source) }
+        }
+        Error::Model(
+            source @ (ModelError::DrafterShape { .. }
+            | ModelError::DrafterCaptures { .. }
+            | ModelError::Tables(_)),
+        ) => CliError::DrafterFits { path, source: Box::new(source) },
+        other => other.into(),
+    }
+}
+
 /// Finds the model and loads it, with a drafter if there is one.
 pub(crate) fn load(
     args: &EngineArgs,
     drafter: Option<DrafterInput>,
-    profile: bool,
+    timing: Timing,
 ) -> Result<Loaded, CliError> {
-    let tokenizer = args.tokenizer.as_deref().map(read_tokenizer).transpose()?;
+    let tokenizer = args.tokenizer.as_deref().map(|file| files::read(file, TOKENIZER_LIMIT)).transpose()?;
     let path = model::resolve(&args.model)?;
     let started = Instant::now();
     let source = FileSource::open(&path)?;
     let cache = pipeline_cache_file(args);
-    let mut options = args.options(profile);
+    let mut options = args.options(timing);
     options.pipeline_cache = cache.as_ref().and_then(|file| fs::read(file).ok());
     options.tokenizer = tokenizer;
-    let mut drafter_hash = None;
-    if let Some(DrafterInput { file, sha256 }) = drafter {
-        (options.drafter, drafter_hash) = (Some(file), Some(sha256));
+    let (mut drafter_hash, mut drafter_path) = (None, None);
+    if let Some(DrafterInput { file, sha256, path }) = drafter {
+        options.drafter = Some(file);
+        (drafter_hash, drafter_path) = (Some(sha256), Some(path));
     }
     let warm = options.pipeline_cache.is_some();
     let mut bars = Bars::default();
     let engine = block_on(Engine::load(&source, options, |progress| bars.update(&progress)));
     bars.clear();
-    let engine = engine?;
+    let engine = engine.map_err(|error| named(error, drafter_path.as_deref()))?;
     let seconds = started.elapsed().as_secs_f64();
     let compiled = engine.pipeline_cache();
     let state = match (&compiled, warm) {
@@ -103,25 +132,16 @@ pub(crate) fn load(
     }
     log::info!("loaded {} on {} in {seconds:.1} s", path.display(), engine.adapter().name);
     for warning in engine.warnings() {
-        output::warning(warning);
+        match &drafter_path {
+            Some(path) => output::warning(format_args!("drafter {path}: {warning}")),
+            None => output::warning(warning),
+        }
     }
     Ok(Loaded { engine, seconds, warm_up, path, drafter: drafter_hash })
 }
 
 /// Largest tokenizer.json in bytes: ten times those of today's largest vocabularies.
 const TOKENIZER_LIMIT: u64 = 256 << 20;
-
-fn read_tokenizer(file: &Path) -> Result<Vec<u8>, CliError> {
-    let failed = |source| CliError::File { action: "read", path: file.display().to_string(), source };
-    let mut bytes = Vec::new();
-    fs::File::open(file)
-        .and_then(|opened| opened.take(TOKENIZER_LIMIT + 1).read_to_end(&mut bytes))
-        .map_err(failed)?;
-    if bytes.len() as u64 > TOKENIZER_LIMIT {
-        return Err(failed(io::Error::other("it is too large for a tokenizer.json")));
-    }
-    Ok(bytes)
-}
 
 /// Where compiled kernels are kept between runs: one file for each choice of adapter.
 fn pipeline_cache_file(args: &EngineArgs) -> Option<PathBuf> {

@@ -10,6 +10,7 @@ mod args;
 mod chat;
 mod commands;
 mod error;
+mod files;
 mod interrupt;
 mod loading;
 mod model;

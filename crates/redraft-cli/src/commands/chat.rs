@@ -11,6 +11,7 @@ use super::generate::summary;
 use crate::args::{EngineArgs, SamplingArgs};
 use crate::chat::{Answer, Answerer, Conversation, Lines, PlainLines, Repl, Settings, TerminalLines};
 use crate::error::CliError;
+use crate::loading::Timing;
 use crate::model::cache;
 use crate::speculate::{self, SpeculationArgs};
 use crate::{interrupt, output};
@@ -32,7 +33,7 @@ pub(crate) struct ChatArgs {
 pub(crate) fn run(args: &ChatArgs) -> Result<(), CliError> {
     args.sampling.check()?;
     let choice = args.speculation.choose(&args.engine.model)?;
-    let mut loaded = choice.load(&args.engine, &args.speculation, false)?;
+    let mut loaded = choice.load(&args.engine, &args.speculation, Timing::Off)?;
     if loaded.engine.template().is_none() {
         return Err(CliError::Chat(
             "this model has no chat template, so it cannot chat; `redraft generate --raw` continues text"
@@ -55,7 +56,11 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), CliError> {
     let terminal = stdout().is_terminal();
     Repl {
         lines: lines.as_mut(),
-        answerer: &mut EngineAnswerer { engine: &mut loaded.engine, speculation: choice.speculation },
+        answerer: &mut EngineAnswerer {
+            engine: &mut loaded.engine,
+            speculation: choice.speculation,
+            coupled: !args.speculation.draft.uncoupled,
+        },
         conversation: Conversation::new(args.system.as_deref()),
         settings: Settings::new(&args.sampling, fresh_seed()),
         show: &mut |text| output::emit(&output::printable(text, terminal)),
@@ -75,6 +80,7 @@ fn fresh_seed() -> u64 {
 struct EngineAnswerer<'a> {
     engine: &'a mut Engine,
     speculation: Speculation,
+    coupled: bool,
 }
 
 impl Answerer for EngineAnswerer<'_> {
@@ -100,6 +106,7 @@ impl Answerer for EngineAnswerer<'_> {
             cancel: CancelToken::default(),
             ignore_eos: settings.ignore_eos,
             speculation: self.speculation,
+            coupled: self.coupled,
             ..GenerateOptions::default()
         };
         let _guard = interrupt::Guard::new(options.cancel.clone());

@@ -12,8 +12,8 @@ use serde::Serialize;
 use crate::args::{EngineArgs, SamplingArgs};
 use crate::commands::question::PromptArgs;
 use crate::error::CliError;
-use crate::loading::{self, AdapterName};
-use crate::speculate::{self, PhaseMs, SpeculationArgs};
+use crate::loading::{self, AdapterName, Timing};
+use crate::speculate::{self, Mode, PhaseMs, SpeculationArgs};
 use crate::{interrupt, output};
 
 /// Longest answer unless --max-tokens says otherwise.
@@ -84,17 +84,22 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), CliError> {
     let choice = args.speculation.choose(&args.engine.model)?;
     // The prompt comes first: a bad file should not cost the loading of a model.
     let prompt = args.prompt.read()?;
-    let mut loaded = choice.load(&args.engine, &args.speculation, args.profile)?;
+    let told = (args.json || args.speculation.stats) && choice.mode != Mode::Off;
+    let timing = match (args.profile, told) {
+        (true, _) => Timing::Kernels,
+        (false, true) => Timing::Phases,
+        (false, false) => Timing::Off,
+    };
+    let mut loaded = choice.load(&args.engine, &args.speculation, timing)?;
     let ids = prompt.encode(&loaded.engine)?;
     let cancel = CancelToken::default();
-    let before = loaded.engine.profile_report();
+    let before = loaded.engine.phase_report();
     let (generation, steps) = {
         let _guard = interrupt::Guard::new(cancel.clone());
         generate(&mut loaded.engine, &ids, options(args, choice.speculation, cancel), args)?
     };
-    let phases = before
-        .zip(loaded.engine.profile_report())
-        .map(|(before, after)| PhaseMs::between(&before, &after, loaded.engine.has_drafter()));
+    let phases =
+        before.zip(loaded.engine.phase_report()).map(|(before, after)| PhaseMs::between(&before, &after));
     if args.json {
         let mut report = report(&generation, steps, &loaded, args.logprobs.is_some());
         report.speculation = generation
@@ -133,6 +138,7 @@ fn options(args: &GenerateArgs, speculation: Speculation, cancel: CancelToken) -
         log_probs: args.logprobs,
         cancel,
         ignore_eos: args.sampling.ignore_eos,
+        coupled: !args.speculation.draft.uncoupled,
         ..GenerateOptions::default()
     }
 }

@@ -2,10 +2,13 @@
 
 use std::fmt::Write as _;
 use std::io::IsTerminal;
+use std::path::PathBuf;
 
 use clap::Args;
 use pollster::block_on;
-use redraft::{KvType, MemoryPlan, Path, Planned};
+use redraft::{
+    DrafterError, DrafterFile, KvType, MemoryPlan, Path, Planned, Quantization, TargetFingerprint,
+};
 use redraft_gguf::{Array, FileSource, Gguf, ModelConfig, ReadAt, TensorInfo, Value};
 use serde_json::json;
 
@@ -13,6 +16,7 @@ use crate::args::Kv;
 use crate::error::CliError;
 use crate::model::{self, ModelRef};
 use crate::output;
+use crate::speculate::{DrafterInput, read_drafter};
 
 /// Context that is planned for when the model allows it, as the other commands do.
 const DEFAULT_CONTEXT: u32 = 4096;
@@ -32,6 +36,9 @@ pub(crate) struct InspectArgs {
     /// Type of the key-value cache to plan for
     #[arg(long, value_enum, default_value_t = Kv::F16)]
     pub(crate) kv: Kv,
+    /// Plan memory for this drafter and its draft trees too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) drafter: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -47,14 +54,19 @@ struct Inspection<'a> {
 }
 
 pub(crate) fn run(args: &InspectArgs) -> Result<(), CliError> {
+    let drafter = args.drafter.as_deref().map(read_drafter).transpose()?;
     let path = model::resolve(&args.model)?;
     let source = FileSource::open(&path)?;
     let gguf = block_on(Gguf::read(&source))
         .map_err(|source| CliError::Gguf { path: path.display().to_string(), source })?;
+    if let Some(DrafterInput { file, path, .. }) = &drafter {
+        check_drafter(file, &gguf)
+            .map_err(|source| CliError::Drafter { path: path.clone(), source: Box::new(source) })?;
+    }
     let inspection = Inspection {
         path: &path,
         size: source.size(),
-        model: plan(&gguf, args.context, args.kv.into()),
+        model: plan(&gguf, args.context, args.kv.into(), drafter.as_ref().map(|input| &input.file)),
         gguf,
     };
     if let (Some(asked), Ok((config, ..))) = (args.context, &inspection.model)
@@ -72,12 +84,28 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), CliError> {
     output::emit(&output::printable(&text, std::io::stdout().is_terminal()))
 }
 
-fn plan(gguf: &Gguf, context: Option<u32>, kv: KvType) -> Result<(ModelConfig, u32, MemoryPlan), String> {
+/// Refuses a drafter of another target; a model that cannot run has none.
+fn check_drafter(drafter: &DrafterFile, gguf: &Gguf) -> Result<(), DrafterError> {
+    let Ok(config) = ModelConfig::from_gguf(gguf) else { return Ok(()) };
+    let layers = drafter.config().captures(config.layers)?;
+    drafter.check_target(&TargetFingerprint::of(gguf, &config, layers)?).map(|_| ())
+}
+
+fn plan(
+    gguf: &Gguf,
+    context: Option<u32>,
+    kv: KvType,
+    drafter: Option<&DrafterFile>,
+) -> Result<(ModelConfig, u32, MemoryPlan), String> {
     let config = ModelConfig::from_gguf(gguf).map_err(|e| e.to_string())?;
     let context = context.unwrap_or(config.context.min(DEFAULT_CONTEXT));
-    // The family that needs more, and what the command line never asks for: captures.
-    let planned = Planned { context, kv, path: Path::Broadcast, captures: 0 };
+    // The family that needs more; captures are for drafters.
+    let captures = if drafter.is_some() { 3 } else { 0 };
+    let planned = Planned { context, kv, path: Path::Broadcast, captures };
     let plan = MemoryPlan::of(&config, gguf, &planned).map_err(|e| e.to_string())?;
+    let Some(drafter) = drafter else { return Ok((config, context, plan)) };
+    let drafter = Some((drafter, Quantization::Q8_0));
+    let plan = plan.with_drafter(context, kv, Path::Broadcast, drafter).map_err(|e| e.to_string())?;
     Ok((config, context, plan))
 }
 
@@ -127,9 +155,11 @@ fn to_text(inspection: &Inspection<'_>) -> String {
                 ("key-value cache", plan.kv_cache),
                 ("activations", plan.activations),
                 ("sampling", plan.sampling),
+                ("drafter", plan.drafter),
+                ("draft trees", plan.trees),
                 ("total", plan.total()),
             ];
-            for (label, bytes) in rows {
+            for (label, bytes) in rows.into_iter().filter(|(_, bytes)| *bytes > 0) {
                 let _ = writeln!(text, "  {label:<16} {:>12}", output::bytes(bytes));
             }
         }
@@ -237,6 +267,8 @@ fn to_json(inspection: &Inspection<'_>) -> serde_json::Value {
             "kv_cache": plan.kv_cache,
             "activations": plan.activations,
             "sampling": plan.sampling,
+            "drafter": plan.drafter,
+            "draft_trees": plan.trees,
             "total": plan.total(),
         })),
         "unsupported": model.as_ref().err(),

@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::args::{EngineArgs, SamplingArgs};
 use crate::commands::question::PromptArgs;
 use crate::error::CliError;
-use crate::loading::Loaded;
+use crate::loading::{Loaded, Timing};
 use crate::model::ModelRef;
 use crate::speculate::{self, Choice, Mode, SpeculationArgs};
 use crate::tree::{self, RoundReport};
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &TreeArgs) -> Result<(), CliError> {
         ));
     }
     let prompt = args.prompt.read()?;
-    let mut loaded = choice.load(&args.engine, &args.speculation, false)?;
+    let mut loaded = choice.load(&args.engine, &args.speculation, Timing::Off)?;
     let ids = prompt.encode(&loaded.engine)?;
     let (generation, traces) = answer(&mut loaded, &ids, &choice, args, to_stdout == [false, false])?;
     let tokenizer = loaded.engine.tokenizer();
@@ -136,6 +136,7 @@ fn options(args: &TreeArgs, speculation: Speculation) -> GenerateOptions {
     GenerateOptions {
         speculation,
         trace: true,
+        coupled: !args.speculation.draft.uncoupled,
         max_tokens: args.sampling.max_tokens.unwrap_or(MAX_TOKENS),
         sampling: args.sampling.params(SamplingParams::default()),
         stop: args.sampling.stop.clone(),
@@ -167,7 +168,7 @@ fn check_outputs(args: &TreeArgs) -> Result<(), CliError> {
         a == b || fs::canonicalize(a).ok().is_some_and(|a| fs::canonicalize(b).ok() == Some(a))
     };
     let text = |path: &std::path::Path| path.to_string_lossy().into_owned();
-    let drafter = args.speculation.drafter.as_deref().map(text);
+    let drafter = args.speculation.draft.drafter.as_deref().map(text);
     let model = match &args.engine.model {
         ModelRef::Path(path) => Some(text(path)),
         _ => None,

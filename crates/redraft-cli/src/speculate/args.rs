@@ -3,13 +3,43 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use redraft::{Plan, Speculation};
+use redraft::{Engine, Plan, Speculation};
 
 use super::{ShapeArgs, costs, drafter};
 use crate::args::EngineArgs;
 use crate::error::CliError;
-use crate::loading::{self, Loaded};
+use crate::loading::{self, Loaded, Timing};
 use crate::model::{ModelRef, cache};
+
+/// Who drafts, and what: the same for every command.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Speculation")]
+pub(crate) struct DraftArgs {
+    /// The drafter: a safetensors file, or a folder with one and its config.json
+    /// [default: NAME.drafter.safetensors beside the model NAME.gguf, if there]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) drafter: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) shape: ShapeArgs,
+    /// At a temperature, let the drafter propose without the noise that the model draws with, for comparison
+    #[arg(long)]
+    pub(crate) uncoupled: bool,
+}
+
+impl DraftArgs {
+    /// The drafter that was named, or that lies beside the model.
+    pub(crate) fn file(&self, model: &ModelRef) -> Option<PathBuf> {
+        self.drafter.clone().or_else(|| default_drafter(model))
+    }
+
+    /// Tells the engine what an automatic choice makes its trees after.
+    pub(crate) fn prepare(&self, engine: &mut Engine) -> Result<(), CliError> {
+        if let Some(plan) = self.shape.template(&engine.plan_template()).map_err(CliError::Usage)? {
+            engine.set_plan_template(&plan)?;
+        }
+        Ok(())
+    }
+}
 
 /// Flags of speculation.
 #[derive(Debug, Clone, Default, Args)]
@@ -18,12 +48,8 @@ pub(crate) struct SpeculationArgs {
     /// Draft tokens ahead and verify several at once; the answer is the same [default: auto with a drafter, else off; tree: reconsider, else lookup]
     #[arg(long, value_enum, value_name = "MODE")]
     pub(crate) speculate: Option<Mode>,
-    /// The drafter: a safetensors file, or a folder with one and its config.json
-    /// [default: NAME.drafter.safetensors beside the model NAME.gguf, if there]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) drafter: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) shape: ShapeArgs,
+    pub(crate) draft: DraftArgs,
     /// Measure again what steps cost here, which auto otherwise remembers
     #[arg(long)]
     pub(crate) remeasure: bool,
@@ -112,22 +138,28 @@ impl SpeculationArgs {
 
     /// The same with other defaults: of a model with a drafter, and of one without.
     pub(crate) fn choose_or(&self, model: &ModelRef, with: Mode, without: Mode) -> Result<Choice, CliError> {
-        let drafter = self.drafter.clone().or_else(|| default_drafter(model));
+        let drafter = self.draft.file(model);
         self.choose_with(drafter, with, without).map_err(CliError::Usage)
     }
 
     fn choose_with(&self, drafter: Option<PathBuf>, with: Mode, without: Mode) -> Result<Choice, String> {
         let mode = self.speculate.unwrap_or(if drafter.is_some() { with } else { without });
-        self.shape.check(&[mode])?;
-        let plan = self.shape.plan(mode, true)?;
+        self.draft.shape.check(&[mode])?;
+        let plan = self.draft.shape.plan(mode, true)?;
         check_drafter(mode, drafter.as_deref())?;
         if self.remeasure && mode != Mode::Auto {
             return Err("--remeasure: only --speculate auto looks at measured costs".into());
         }
-        if mode == Mode::Lookup && self.drafter.is_some() {
+        if mode == Mode::Lookup && self.draft.drafter.is_some() {
             return Err(
                 "--drafter: --speculate lookup does without one; --speculate tree --lookup takes both".into(),
             );
+        }
+        if self.draft.uncoupled && !mode.uses_drafter() {
+            return Err("--uncoupled: only a drafter can be coupled; choose a kind that has one".into());
+        }
+        if mode == Mode::Auto && drafter.is_none() {
+            self.draft.shape.template(&Plan::lookup(1))?;
         }
         let drafter = drafter.filter(|_| mode.uses_drafter());
         Ok(Choice { mode, speculation: mode.speculation(plan), drafter })
@@ -140,11 +172,12 @@ impl Choice {
         &self,
         engine: &EngineArgs,
         args: &SpeculationArgs,
-        profile: bool,
+        timing: Timing,
     ) -> Result<Loaded, CliError> {
         let drafter = self.drafter.as_deref().map(drafter::read).transpose()?;
-        let mut loaded = loading::load(engine, drafter, profile)?;
+        let mut loaded = loading::load(engine, drafter, timing)?;
         if self.mode == Mode::Auto && loaded.engine.context() >= redraft::LEAST_CONTEXT {
+            args.draft.prepare(&mut loaded.engine)?;
             let key = loaded.cost_key(engine)?;
             costs::prepare(&mut loaded.engine, &key, args.remeasure)?;
         }
@@ -165,7 +198,7 @@ pub(crate) fn check_drafter(mode: Mode, drafter: Option<&Path>) -> Result<(), St
 }
 
 /// The drafter that lies beside the model's file, if there is one.
-pub(crate) fn default_drafter(model: &ModelRef) -> Option<PathBuf> {
+fn default_drafter(model: &ModelRef) -> Option<PathBuf> {
     let file = match model {
         ModelRef::Path(path) => path.clone(),
         ModelRef::Named(named) => cache::models().ok()?.join(named.cached_as),
@@ -212,7 +245,7 @@ mod tests {
         assert!(choose(&args, None).is_err() && choose(&args, Some("d")).is_ok());
         let args = SpeculationArgs {
             speculate: Some(Mode::Lookup),
-            drafter: Some("d".into()),
+            draft: DraftArgs { drafter: Some("d".into()), ..DraftArgs::default() },
             ..SpeculationArgs::default()
         };
         assert!(choose(&args, Some("d")).expect_err("a drafter that is not used").contains("--drafter"));

@@ -30,6 +30,9 @@ pub(crate) struct CostKey {
     setup: String,
 }
 
+/// The largest cost that is believed, in plain steps.
+const MOST: f64 = 1000.0;
+
 /// A file of kept costs.
 #[derive(Debug, Serialize, Deserialize)]
 struct Kept {
@@ -78,6 +81,35 @@ impl Numbers {
         costs.validate().map_err(|error| error.to_string())?;
         Ok(costs)
     }
+}
+
+/// Why costs that are well-formed cannot have been measured, if they cannot. `drafts`: a drafter was measured.
+///
+/// A busy machine measures wildly, so that little can be said of large numbers; but a step of one row is the unit, steps of
+/// more rows never cost less, and nothing is free.
+fn implausible(costs: &Costs, drafts: bool) -> Option<String> {
+    let off = |what: &str, found: f64, least: f64, most: f64| {
+        let out = !(least..=most).contains(&found);
+        out.then(|| format!("{what} costs {found:.3} plain steps; expected {least:.3} to {most:.3}"))
+    };
+    let mut least = 1.0;
+    for &(_, cost) in costs.verify.points() {
+        if let Some(reason) = off("a step of the model", cost, least, MOST) {
+            return Some(reason);
+        }
+        least = cost;
+    }
+    let paid = if drafts { 1e-6 } else { 0.0 };
+    let draft =
+        costs.draft.points().iter().find_map(|&(_, cost)| off("a step of the drafter", cost, paid, MOST));
+    draft
+        .or_else(|| off("a step of one row", costs.verify.at(1), 1.0, 1.0 + 1e-9))
+        .or_else(|| off("an extend pass", costs.extend, paid, MOST))
+        .or_else(|| off("what a round adds", costs.overhead, 0.0, 1.0))
+        .or_else(|| off("catching up on a token", costs.catch_up, 0.0, MOST))
+        .or_else(|| {
+            off("catching up on all", costs.catch_up * f64::from(costs.catch_up_most), 0.0, 64.0 * MOST)
+        })
 }
 
 impl CostKey {
@@ -148,7 +180,11 @@ fn read(file: &PathBuf, key: &CostKey) -> Result<Option<Costs>, String> {
     if kept.key != *key {
         return Ok(None);
     }
-    kept.costs.costs().map(Some)
+    let costs = kept.costs.costs()?;
+    match implausible(&costs, key.drafter.is_some()) {
+        None => Ok(Some(costs)),
+        Some(reason) => Err(reason),
+    }
 }
 
 #[cfg(test)]
@@ -204,6 +240,16 @@ mod tests {
             ("draft", serde_json::json!([[1, -1.0]])),
             ("extend", serde_json::json!(-0.5)),
             ("overhead", serde_json::json!("cheap")),
+            // Well-formed, and true nowhere.
+            ("verify", serde_json::json!([[1, 1.0], [8, 0.01]])),
+            ("verify", serde_json::json!([[1, 1.0], [8, 4000.0]])),
+            ("verify", serde_json::json!([[1, 2.0], [8, 3.0]])),
+            ("verify", serde_json::json!([[8, 3.0]])),
+            ("draft", serde_json::json!([[1, 1e5]])),
+            ("extend", serde_json::json!(1e9)),
+            ("overhead", serde_json::json!(50.0)),
+            ("catch_up", serde_json::json!(1e6)),
+            ("catch_up_most", serde_json::json!(4_000_000_000u32)),
         ] {
             let mut file = good.clone();
             file["costs"][field] = value;
@@ -213,6 +259,14 @@ mod tests {
             fs::write(&file, &text).unwrap();
             let reason = read(&file, &key()).expect_err(&text);
             assert!(!reason.is_empty(), "{text}");
+        }
+        // A drafter that costs nothing was not measured.
+        let free = Costs { draft: Curve::new(vec![(1, 0.0)]).unwrap(), extend: 0.0, ..costs() };
+        for (drafter, good) in [(None, true), (Some("d".to_owned()), false)] {
+            let key = CostKey { drafter, ..key() };
+            let kept = Kept { key: key.clone(), costs: (&free).into() };
+            fs::write(&file, serde_json::to_vec(&kept).unwrap()).unwrap();
+            assert_eq!(read(&file, &key).is_ok(), good, "{key:?}");
         }
         fs::remove_file(&file).unwrap();
         fs::create_dir(&file).unwrap();

@@ -1,16 +1,20 @@
 //! Drafter files: which one a path means, and reading it.
 
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use redraft::{DrafterError, DrafterFile};
 
 use crate::error::CliError;
+use crate::files::{self, failed};
 use crate::model::hash;
+use crate::output;
 
 /// Largest drafter in bytes: several times that of an 8B model in f32.
 const LIMIT: u64 = 8 << 30;
+/// The weights of a checkpoint.
+const CHECKPOINT: &str = "model.safetensors";
 /// Largest config.json.
 const CONFIG_LIMIT: u64 = 1 << 20;
 
@@ -20,25 +24,40 @@ pub(crate) struct DrafterInput {
     pub(crate) file: DrafterFile,
     /// SHA-256 of the weights' file.
     pub(crate) sha256: String,
+    /// Where it lies.
+    pub(crate) path: String,
 }
 
 /// Reads the drafter at `path`: a safetensors file that says its shape itself or has a config.json beside it, or a
 /// folder with the two.
 pub(crate) fn read(path: &Path) -> Result<DrafterInput, CliError> {
     let weights = if path.is_dir() { weights_in(path)? } else { path.to_owned() };
-    let bytes = read_up_to(&weights, LIMIT)?;
+    let bytes = files::read(&weights, LIMIT)?;
     let sha256 = hash::bytes(&bytes);
     let config = weights.with_file_name("config.json");
     let file = match DrafterFile::read(&bytes) {
         Err(DrafterError::Missing { field, .. }) if is_configuration(&field) && config.is_file() => {
-            let json = String::from_utf8(read_up_to(&config, CONFIG_LIMIT)?)
+            let json = String::from_utf8(files::read(&config, CONFIG_LIMIT)?)
                 .map_err(|error| failed(&config, io::Error::other(error.utf8_error().to_string())))?;
             DrafterFile::read_with_config(&bytes, &json)
         }
-        other => other,
+        other => {
+            // A checkpoint's own config.json is expected to count; next to a file of another name lies another model's.
+            if other.is_ok() && config.is_file() && (path.is_dir() || weights.ends_with(CHECKPOINT)) {
+                output::warning(format_args!(
+                    "{} is not looked at: {} says its shape itself",
+                    config.display(),
+                    weights.display()
+                ));
+            }
+            other
+        }
     };
-    let wrong = |source| CliError::Drafter { path: weights.display().to_string(), source: Box::new(source) };
-    Ok(DrafterInput { file: file.map_err(wrong)?, sha256 })
+    let path = weights.display().to_string();
+    match file {
+        Ok(file) => Ok(DrafterInput { file, sha256, path }),
+        Err(source) => Err(CliError::Drafter { path, source: Box::new(source) }),
+    }
 }
 
 /// Whether what is missing is what a config.json can say.
@@ -48,7 +67,7 @@ fn is_configuration(field: &str) -> bool {
 
 /// The weights in the folder of a checkpoint.
 fn weights_in(folder: &Path) -> Result<PathBuf, CliError> {
-    let usual = folder.join("model.safetensors");
+    let usual = folder.join(CHECKPOINT);
     if usual.is_file() {
         return Ok(usual);
     }
@@ -71,21 +90,6 @@ fn weights_in(folder: &Path) -> Result<PathBuf, CliError> {
             Err(failed(folder, io::Error::other(reason)))
         }
     }
-}
-
-fn read_up_to(file: &Path, limit: u64) -> Result<Vec<u8>, CliError> {
-    let mut bytes = Vec::new();
-    File::open(file)
-        .and_then(|opened| opened.take(limit + 1).read_to_end(&mut bytes))
-        .map_err(|source| failed(file, source))?;
-    if bytes.len() as u64 > limit {
-        return Err(failed(file, io::Error::other(format!("it is larger than {} MiB", limit >> 20))));
-    }
-    Ok(bytes)
-}
-
-fn failed(file: &Path, source: io::Error) -> CliError {
-    CliError::File { action: "read", path: file.display().to_string(), source }
 }
 
 #[cfg(test)]
@@ -145,5 +149,7 @@ mod tests {
         fs::write(folder.path().join("b.safetensors"), "").unwrap();
         assert!(reason(folder.path()).contains("several"));
         assert!(reason(&folder.path().join("absent")).contains("cannot read"));
+        #[cfg(unix)]
+        assert!(reason(Path::new("/dev/zero")).contains("no regular file"));
     }
 }

@@ -8,10 +8,10 @@ mod plan;
 mod report;
 mod shape;
 
-pub(crate) use self::args::{Choice, Mode, SpeculationArgs, check_drafter, default_drafter};
+pub(crate) use self::args::{Choice, DraftArgs, Mode, SpeculationArgs, check_drafter};
 pub(crate) use self::costs::{CostKey, prepare};
 pub(crate) use self::drafter::{DrafterInput, read as read_drafter};
 pub(crate) use self::plan::PlanReport;
 pub(crate) use self::report::{CostsReport, PhaseMs, Report, summary};
-pub(crate) use self::shape::ShapeArgs;
+use self::shape::ShapeArgs;
 pub(crate) use redraft::LEAST_CONTEXT;

@@ -20,6 +20,18 @@ pub(crate) struct PlanReport {
     refined: Option<u32>,
     gate: Option<&'static str>,
     lookup: Option<bool>,
+    /// Variants of second passes, where they are asked for.
+    #[serde(skip_serializing_if = "is_off")]
+    expand_refined: bool,
+    #[serde(skip_serializing_if = "is_off")]
+    control: bool,
+    #[serde(skip_serializing_if = "is_off")]
+    no_recurrence: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_off(flag: &bool) -> bool {
+    !flag
 }
 
 impl PlanReport {
@@ -34,6 +46,9 @@ impl PlanReport {
         refined: None,
         gate: None,
         lookup: None,
+        expand_refined: false,
+        control: false,
+        no_recurrence: false,
     };
 
     /// What was asked for; none if nothing was.
@@ -59,6 +74,9 @@ impl From<&Plan> for PlanReport {
             refined: again.then_some(plan.refined),
             gate: again.then(|| gate_name(plan.gate)),
             lookup: Some(plan.lookup),
+            expand_refined: again && plan.expand_refined,
+            control: again && plan.control,
+            no_recurrence: again && plan.no_recurrence,
         }
     }
 }
@@ -73,6 +91,15 @@ impl fmt::Display for PlanReport {
         }
         if let (Some(reconsider), Some(refined), Some(gate)) = (self.reconsider, self.refined, self.gate) {
             write!(f, ", reconsider {reconsider} for {refined} each by {gate}")?;
+        }
+        for (name, given) in [
+            ("expanded", self.expand_refined),
+            ("control", self.control),
+            ("no recurrence", self.no_recurrence),
+        ] {
+            if given {
+                write!(f, ", {name}")?;
+            }
         }
         if self.lookup == Some(true) && self.mode != "lookup" {
             f.write_str(", with lookup")?;

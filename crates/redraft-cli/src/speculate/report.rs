@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use redraft::{Costs, Curve, KernelTime, PlanRun, Speculation, SpeculationStats};
+use redraft::{Costs, Curve, KernelTime, PlanRun, Speculation, SpeculationStats, phase};
 use serde::Serialize;
 
 use super::PlanReport;
@@ -22,44 +22,41 @@ impl From<&PlanRun> for RunReport {
     }
 }
 
-/// Milliseconds on the device by what they were spent on; null what the kernels' names do not tell apart.
+/// Milliseconds on the device by the phases of rounds. The prompt is in it as far as the drafter extends over it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct PhaseMs {
-    /// Forward passes of the drafter, growing the tree; without a drafter lookup.
-    draft: Option<f64>,
-    /// Forward passes of the target.
-    verify: Option<f64>,
+    /// The drafter computes what was accepted.
+    extend: f64,
+    /// Steps of the drafter, growing the tree, lookup.
+    draft: f64,
     /// Pruning the tree and laying it out.
     tree: f64,
+    /// Forward passes of the target over trees.
+    verify: f64,
+    /// The target's own tokens.
+    sample: f64,
     /// Walking the tree, moving keys and values, gathering features, the next root.
     accept: f64,
 }
 
 impl PhaseMs {
-    /// What lies between two reports of the kernels' times.
-    ///
-    /// The products of drafter and target are the same kernels, and so are those of the prompt: their share is not known.
-    pub(crate) fn between(before: &[KernelTime], after: &[KernelTime], has_drafter: bool) -> Self {
-        let spent = |operations: &[&str]| -> f64 {
+    /// What lies between two reports of the phases' times.
+    pub(crate) fn between(before: &[KernelTime], after: &[KernelTime]) -> Self {
+        let spent = |phase: &str| -> f64 {
             let total = |report: &[KernelTime]| -> f64 {
-                let of = |kernel: &&KernelTime| operations.contains(&operation(kernel.label));
-                report.iter().filter(of).map(|kernel| kernel.total_us).sum()
+                report.iter().filter(|time| time.label == phase).map(|time| time.total_us).sum()
             };
             (total(after) - total(before)).max(0.0) / 1e3
         };
-        let lookup = || spent(&["lookup_scan", "lookup_grow"]);
         Self {
-            draft: (!has_drafter).then(lookup),
-            verify: None,
-            tree: spent(&["tree_prune", "tree_layout"]),
-            accept: spent(&["tree_accept", "kv_compact", "feature_gather", "draft_root"]),
+            extend: spent(phase::EXTEND),
+            draft: spent(phase::DRAFT),
+            tree: spent(phase::TREE),
+            verify: spent(phase::VERIFY),
+            sample: spent(phase::SAMPLE),
+            accept: spent(phase::ACCEPT),
         }
     }
-}
-
-/// The operation of a kernel variant, whose label is `operation.variant`.
-fn operation(label: &str) -> &str {
-    label.split('.').next().unwrap_or(label)
 }
 
 /// The object that `generate --json` gives speculation. Its shape is a contract with other tools.
@@ -78,6 +75,7 @@ pub(crate) struct Report {
     lookup_hits: u64,
     /// Share of the rounds that got as far and accepted there, depth 1 first; ends with the last depth that was tried.
     acceptance_by_depth: Vec<f64>,
+    /// Null where the adapter has no timestamps.
     phase_ms: Option<PhaseMs>,
     history: Vec<RunReport>,
 }
@@ -195,13 +193,11 @@ pub(crate) fn summary(
             let _ = write!(text, "\n    {} tokens in {} rounds: {name}", run.emitted, run.rounds);
         }
     }
-    if let Some(PhaseMs { draft, verify, tree, accept }) = phases {
-        let ms = |value: Option<f64>| value.map_or("unknown".to_owned(), |ms| format!("{ms:.2}"));
+    if let Some(PhaseMs { extend, draft, tree, verify, sample, accept }) = phases {
         let _ = write!(
             text,
-            "\n  milliseconds: draft {}, verify {}, tree {tree:.2}, accept {accept:.2}",
-            ms(*draft),
-            ms(*verify)
+            "\n  milliseconds: extend {extend:.2}, draft {draft:.2}, tree {tree:.2}, verify {verify:.2}, sample {sample:.2}, \
+             accept {accept:.2}"
         );
     }
     text
@@ -268,20 +264,20 @@ mod tests {
     #[test]
     fn phases_are_what_was_spent_in_between() {
         let time = |label, total_us| KernelTime { label, calls: 1, total_us };
-        let before = [time("tree_prune.x", 1000.0), time("matmul.q4", 5.0)];
+        let before = [time("tree", 1000.0), time("step", 5.0)];
         let after = [
-            time("tree_prune.x", 3000.0),
-            time("tree_layout", 500.0),
-            time("kv_compact.f16", 250.0),
-            time("lookup_scan", 125.0),
-            time("matmul.q4", 99.0),
+            time("tree", 3500.0),
+            time("accept", 250.0),
+            time("draft", 125.0),
+            time("verify", 8000.0),
+            time("step", 99.0),
         ];
-        let phases = PhaseMs::between(&before, &after, false);
-        assert_eq!(phases, PhaseMs { draft: Some(0.125), verify: None, tree: 2.5, accept: 0.25 });
-        assert_eq!(
-            PhaseMs::between(&before, &after, true).draft,
-            None,
-            "products of the drafter are not told apart"
+        let phases = PhaseMs::between(&before, &after);
+        let expected =
+            PhaseMs { extend: 0.0, draft: 0.125, tree: 2.5, verify: 8.0, sample: 0.0, accept: 0.25 };
+        assert_eq!(phases, expected);
+        assert!(
+            summary(Speculation::Auto, Some(&stats()), Some(&phases)).contains("verify 8.00, sample 0.00")
         );
     }
 

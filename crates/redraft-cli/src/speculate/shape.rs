@@ -30,6 +30,15 @@ pub(crate) struct ShapeArgs {
     /// How hesitant tokens are told [default: top1]
     #[arg(long, value_enum, value_name = "GATE")]
     pub(crate) gate: Option<GateArg>,
+    /// Candidates of second passes may be continued by the next step
+    #[arg(long)]
+    pub(crate) expand_refined: bool,
+    /// Take the candidates of second passes from the first ones instead, for comparison
+    #[arg(long)]
+    pub(crate) control: bool,
+    /// Let second passes read what the first ones read, not what they made of it, for comparison
+    #[arg(long)]
+    pub(crate) no_recurrence: bool,
     /// Continuations found in the text so far join the drafter's tree
     #[arg(long)]
     pub(crate) lookup: bool,
@@ -77,7 +86,16 @@ impl Mode {
     /// Flags of the shape that mean something to the kind.
     fn accepts(self) -> &'static [&'static str] {
         match self {
-            Self::Off | Self::Auto => &[],
+            Self::Off => &[],
+            Self::Auto => &[
+                "--reconsider",
+                "--refined",
+                "--gate",
+                "--expand-refined",
+                "--control",
+                "--no-recurrence",
+                "--lookup",
+            ],
             Self::Chain => &["--nodes", "--depth", "--lookup"],
             Self::Tree => &["--nodes", "--depth", "--width", "--children", "--lookup"],
             Self::Reconsider => &[
@@ -88,6 +106,9 @@ impl Mode {
                 "--reconsider",
                 "--refined",
                 "--gate",
+                "--expand-refined",
+                "--control",
+                "--no-recurrence",
                 "--lookup",
             ],
             Self::Lookup => &["--nodes", "--depth", "--lookup"],
@@ -106,6 +127,9 @@ impl ShapeArgs {
             ("--reconsider", self.reconsider.is_some()),
             ("--refined", self.refined.is_some()),
             ("--gate", self.gate.is_some()),
+            ("--expand-refined", self.expand_refined),
+            ("--control", self.control),
+            ("--no-recurrence", self.no_recurrence),
             ("--lookup", self.lookup),
         ]
         .into_iter()
@@ -123,12 +147,16 @@ impl ShapeArgs {
                 format!("{flag}: speculation is off; choose a kind with --speculate, as in --speculate tree")
             }
             ([Mode::Auto], _) => format!(
-                "{flag}: auto chooses its plans itself; --speculate chain, tree, reconsider or lookup takes a shape"
+                "{flag}: auto chooses the size of its plans itself; --speculate chain, tree, reconsider or lookup takes a shape"
             ),
             ([Mode::Chain], "--width" | "--children") => {
                 format!("{flag}: a chain is one token wide; use --speculate tree")
             }
-            (_, "--reconsider" | "--refined" | "--gate") => {
+            (
+                _,
+                "--reconsider" | "--refined" | "--gate" | "--expand-refined" | "--control"
+                | "--no-recurrence",
+            ) => {
                 format!("{flag}: only --speculate reconsider considers tokens a second time")
             }
             _ => {
@@ -155,16 +183,41 @@ impl ShapeArgs {
             Mode::Off | Mode::Auto => return Ok(None),
             Mode::Chain => Plan::chain(self.length(3, alone)?),
             Mode::Tree => wide(Plan::tree(tree.nodes, tree.depth, tree.width, tree.children)),
-            Mode::Reconsider => Plan {
-                reconsider: or(self.reconsider, tree.reconsider),
-                refined: or(self.refined, tree.refined),
-                gate: self.gate.map_or(tree.gate, Gate::from),
-                ..wide(tree)
-            },
+            Mode::Reconsider => self.again(wide(tree)),
             Mode::Lookup => Plan::lookup(self.length(3, alone)?),
         };
         let plan = Plan { lookup: plan.lookup || self.lookup, ..plan };
         plan.validate().map_err(|error| self.explain(&error, mode))?;
+        Ok(Some(plan))
+    }
+
+    /// The plan with what the flags say of second passes.
+    fn again(&self, plan: Plan) -> Plan {
+        Plan {
+            reconsider: self.reconsider.unwrap_or(plan.reconsider),
+            refined: self.refined.unwrap_or(plan.refined),
+            gate: self.gate.map_or(plan.gate, Gate::from),
+            expand_refined: self.expand_refined || plan.expand_refined,
+            control: self.control || plan.control,
+            no_recurrence: self.no_recurrence || plan.no_recurrence,
+            ..plan
+        }
+    }
+
+    /// What the trees of an automatic choice are made after, if the flags say anything of it. `own`: what suits the drafter.
+    pub(crate) fn template(&self, own: &Plan) -> Result<Option<Plan>, String> {
+        let meant: Vec<_> = self.given().filter(|flag| Mode::Auto.accepts().contains(flag)).collect();
+        let Some(first) = meant.first() else { return Ok(None) };
+        if !own.drafter {
+            return Err(format!(
+                "{first}: without a drafter --speculate auto has no trees that it could change"
+            ));
+        }
+        let asks = meant.iter().any(|flag| *flag != "--lookup");
+        // Whoever says how to reconsider wants it, whatever the drafter was trained for.
+        let base = if asks && own.reconsider == 0 { Plan::default() } else { *own };
+        let plan = Plan { lookup: base.lookup || self.lookup, ..self.again(base) };
+        plan.validate().map_err(|error| self.explain(&error, Mode::Auto))?;
         Ok(Some(plan))
     }
 
@@ -187,6 +240,9 @@ impl ShapeArgs {
                 // Both fields of a chain come from one flag.
                 let field = if one && self.depth.is_none() { "nodes" } else { field };
                 format!("--{field} is {found}; expected {least} to {most}")
+            }
+            PlanError::TooMany { fields, found, most } if fields.contains("control") => {
+                format!("--control with --children and --refined: together {found}; expected at most {most}")
             }
             PlanError::TooMany { found, most, .. } => {
                 format!("--width and --reconsider together are {found}; expected at most {most}")
@@ -244,6 +300,32 @@ mod tests {
             assert_eq!(plan(Mode::Chain, &shape), Ok(Plan::chain(7)));
             assert_eq!(plan(Mode::Lookup, &shape), Ok(Plan::lookup(7)));
         }
+    }
+
+    #[test]
+    fn second_passes_have_their_variants_and_an_automatic_choice_takes_them() {
+        let shape =
+            ShapeArgs { control: true, expand_refined: true, no_recurrence: true, ..ShapeArgs::default() };
+        let expected = Plan { control: true, expand_refined: true, no_recurrence: true, ..Plan::default() };
+        assert_eq!(plan(Mode::Reconsider, &shape), Ok(expected));
+        assert!(shape.check(&[Mode::Tree]).expect_err("no second passes").starts_with("--expand-refined: "));
+        assert_eq!(
+            (shape.check(&[Mode::Auto]), shape.template(&Plan::default())),
+            (Ok(()), Ok(Some(expected)))
+        );
+        assert_eq!(ShapeArgs::default().template(&Plan::default()), Ok(None), "nothing is asked for");
+        let gate = ShapeArgs { gate: Some(GateArg::Calibrated), ..ShapeArgs::default() };
+        let plain = Plan::tree(15, 5, 4, 4);
+        let wanted = Plan { gate: Gate::Calibrated, ..Plan::default() };
+        assert_eq!(gate.template(&plain), Ok(Some(wanted)), "a drafter that was not trained for it");
+        let lookup = ShapeArgs { lookup: true, ..ShapeArgs::default() };
+        assert_eq!(lookup.template(&plain), Ok(Some(Plan { lookup: true, ..plain })));
+        assert!(lookup.template(&Plan::lookup(3)).expect_err("no drafter").contains("drafter"));
+        let wide = ShapeArgs { refined: Some(9), ..ShapeArgs::default() };
+        assert!(wide.template(&plain).expect_err("too many").contains("--refined is 9"));
+        let control = ShapeArgs { control: true, children: Some(8), ..ShapeArgs::default() };
+        let reason = plan(Mode::Reconsider, &control).expect_err("more than a pass tells");
+        assert!(reason.contains("--control") && reason.contains("10"), "{reason}");
     }
 
     #[test]

@@ -33,6 +33,32 @@ fn json_has_metadata_tensors_and_a_memory_plan() {
 }
 
 #[test]
+fn a_drafter_and_its_trees_are_in_the_plan() {
+    let home = tempfile::tempdir().unwrap();
+    let file = tiny(home.path());
+    let drafter = home.path().join("d.safetensors");
+    fs::write(&drafter, redraft_testing::TinyDrafter::default().to_file().unwrap().write()).unwrap();
+    let memory = |more: &[&str]| {
+        let arguments = [&["inspect", &file, "--json"], more].concat();
+        let output = redraft(home.path(), &arguments).output().unwrap();
+        expect(&output, 0, &[]);
+        let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        value["memory"].clone()
+    };
+    let number = |memory: &serde_json::Value, key: &str| memory[key].as_u64().unwrap();
+    let (alone, both) = (memory(&[]), memory(&["--drafter", &drafter.display().to_string()]));
+    assert_eq!((number(&alone, "drafter"), number(&alone, "draft_trees")), (0, 0));
+    assert!(number(&both, "drafter") > 100_000 && number(&both, "draft_trees") > 50_000, "{both}");
+    // Captures are in the activations.
+    assert!(number(&both, "activations") > number(&alone, "activations"), "{both}");
+    let parts = ["weights", "kv_cache", "activations", "sampling", "drafter", "draft_trees"];
+    assert_eq!(parts.map(|part| number(&both, part)).iter().sum::<u64>(), number(&both, "total"));
+    let path = drafter.display().to_string();
+    let output = redraft(home.path(), &["inspect", &file, "--drafter", &path]).output().unwrap();
+    assert!(text(&output.stdout).contains("draft trees"), "{}", text(&output.stdout));
+}
+
+#[test]
 fn the_cache_type_changes_the_plan() {
     let home = tempfile::tempdir().unwrap();
     let file = tiny(home.path());

@@ -36,9 +36,34 @@ impl Scene {
         path
     }
 
+    /// Whether the adapter in use has timestamps. Where it has none, what they would tell is declared as skipped.
+    fn timestamps(&self, test: &str) -> bool {
+        let output = redraft(self.home.path(), &["devices", "--json"]).output().unwrap();
+        let devices: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let name = self.answer(&[])["adapter"]["name"].clone();
+        let entry = devices.as_array().unwrap().iter().find(|entry| entry["name"] == name).unwrap();
+        let has = entry["features"]["timestamps"] == true;
+        if !has {
+            redraft_testing::declared_skip(&format!("phases in {test}"), "the adapter has no timestamps");
+        }
+        has
+    }
+
     /// An answer to [`TWICE`] with further flags.
     fn answer(&self, flags: &[&str]) -> Value {
         self.json(&[&["generate", TWICE, "-n", "40", "--ignore-eos", "--json"], flags].concat())
+    }
+}
+
+/// What every adapter with timestamps tells of rounds that draft and verify, and no other does.
+fn check_phases(phases: &Value, timestamps: bool) {
+    if !timestamps {
+        assert_eq!(*phases, Value::Null);
+        return;
+    }
+    assert_eq!(keys(phases), ["extend", "draft", "tree", "verify", "sample", "accept"]);
+    for phase in ["draft", "tree", "verify", "sample", "accept"] {
+        assert!(phases[phase].as_f64().unwrap() > 0.0, "{phase}: {phases}");
     }
 }
 
@@ -51,6 +76,7 @@ fn every_kind_gives_the_plain_answer_and_reports_its_plan() {
     let Some(scene) = Scene::new("every_kind_gives_the_plain_answer_and_reports_its_plan") else { return };
     let file = scene.drafter("d.safetensors", &drafter());
     let plain = scene.answer(&["--speculate", "off", "--drafter", &file]);
+    let timestamps = scene.timestamps("every_kind_gives_the_plain_answer_and_reports_its_plan");
     assert_eq!(plain["speculation"], Value::Null);
     let chain = json!({
         "mode": "chain", "nodes": 3, "depth": 3, "width": 1, "children": 1, "reconsider": 0, "refined": null, "gate": null,
@@ -103,6 +129,10 @@ fn every_kind_gives_the_plain_answer_and_reports_its_plan() {
         ),
         (&["--speculate", "reconsider", "--gate", "random"], with(&again, json!({"gate": "random"}))),
         (&["--speculate", "reconsider", "--gate", "calibrated"], with(&again, json!({"gate": "calibrated"}))),
+        (
+            &["--speculate", "reconsider", "--control", "--expand-refined", "--no-recurrence"],
+            with(&again, json!({"expand_refined": true, "control": true, "no_recurrence": true})),
+        ),
         (&["--speculate", "reconsider", "--gate", "off"], with(&again, json!({"gate": "off"}))),
         (&["--speculate", "lookup"], found.clone()),
         (&["--speculate", "lookup", "--depth", "8"], with(&found, json!({"nodes": 8, "depth": 8}))),
@@ -142,7 +172,7 @@ fn every_kind_gives_the_plain_answer_and_reports_its_plan() {
             !rates.is_empty() && rates.iter().all(|r| (0.0..=1.0).contains(&r.as_f64().unwrap())),
             "{report}"
         );
-        assert_eq!(report["phase_ms"], Value::Null);
+        check_phases(&report["phase_ms"], timestamps);
         assert!(
             history.iter().all(|run| run["plan"].is_null() || run["plan"] == *plan),
             "{flags:?}: {report}"
@@ -151,8 +181,10 @@ fn every_kind_gives_the_plain_answer_and_reports_its_plan() {
     // At a temperature too.
     let hot = ["--temperature", "1", "--seed", "3"];
     let plain = scene.answer(&hot);
-    let tree = scene.answer(&[&hot[..], &["--speculate", "tree", "--drafter", &file]].concat());
-    assert_eq!(plain["ids"], tree["ids"]);
+    for more in [&[][..], &["--uncoupled"]] {
+        let flags = [&hot[..], &["--speculate", "tree", "--drafter", &file], more].concat();
+        assert_eq!(plain["ids"], scene.answer(&flags)["ids"], "{flags:?}");
+    }
 }
 
 #[test]
@@ -187,15 +219,25 @@ fn auto_is_the_default_with_a_drafter_and_remembers_costs() {
         (&value["speculation"]["plan"]["mode"], &value["speculation"]["rounds"]),
         (&json!("auto"), &json!(0))
     );
-    // What cannot be read is told and measured again.
-    for (file, _) in &before {
-        fs::write(file, "{").unwrap();
+    // What cannot be read, or cannot be true, is told and measured again.
+    let cheap = |text: &str| {
+        let mut value: Value = serde_json::from_str(text).unwrap();
+        value["costs"]["verify"] = json!([[1, 1.0], [32, 0.001]]);
+        value.to_string()
+    };
+    for (damaged, words) in [(None, "EOF"), (Some(cheap), "a step of the model costs 0.001")] {
+        for (file, text) in &before {
+            fs::write(file, damaged.map_or("{".to_owned(), |damage| damage(text))).unwrap();
+        }
+        let output = scene.run(&["generate", "x", "-n", "2"]);
+        expect(&output, 0, &["cannot be used", words, "measuring again"]);
+        let output = scene.run(&["generate", "x", "-n", "2"]);
+        expect(&output, 0, &[]);
+        assert!(!text(&output.stderr).contains("measuring again"), "{}", text(&output.stderr));
     }
-    let output = scene.run(&["generate", "x", "-n", "2"]);
-    expect(&output, 0, &["cannot be used", "measuring again"]);
-    let output = scene.run(&["generate", "x", "-n", "2"]);
-    expect(&output, 0, &[]);
-    assert!(!text(&output.stderr).contains("measuring again"), "{}", text(&output.stderr));
+    // What its trees reconsider can be said.
+    let value = scene.answer(&["--speculate", "auto", "--gate", "random", "--reconsider", "3", "--lookup"]);
+    assert_eq!((&value["ids"], &value["speculation"]["plan"]["mode"]), (&plain["ids"], &json!("auto")));
 }
 
 #[test]
@@ -205,15 +247,21 @@ fn statistics_come_on_request() {
     let output = scene.run(&[&common[..], &["--speculate", "lookup"]].concat());
     expect(&output, 0, &["speculation: lookup, nodes 3, depth 3", "rounds of", "acceptance by depth"]);
     expect(&scene.run(&common), 0, &["speculation: off"]);
-    let value = scene.answer(&["--speculate", "lookup", "--profile"]);
-    let phases = &value["speculation"]["phase_ms"];
-    if *phases != Value::Null {
-        assert_eq!(keys(phases), ["draft", "verify", "tree", "accept"]);
-        assert!(
-            phases["tree"].as_f64().unwrap() > 0.0 && phases["accept"].as_f64().unwrap() > 0.0,
-            "{phases}"
-        );
-        assert!(phases["draft"].as_f64().unwrap() > 0.0 && phases["verify"].is_null(), "{phases}");
+    let timestamps = scene.timestamps("statistics_come_on_request");
+    for flags in [&["--speculate", "lookup"][..], &["--speculate", "lookup", "--profile"]] {
+        let value = scene.answer(flags);
+        let phases = &value["speculation"]["phase_ms"];
+        check_phases(phases, timestamps);
+        if timestamps {
+            assert_eq!(phases["extend"], 0.0, "no drafter: {phases}");
+        }
+    }
+    if timestamps {
+        let file = scene.drafter("d.safetensors", &drafter());
+        let value = scene.answer(&["--speculate", "tree", "--drafter", &file]);
+        let phases = &value["speculation"]["phase_ms"];
+        assert!(phases["extend"].as_f64().unwrap() > 0.0, "{phases}");
+        expect(&scene.run(&[&common[..], &["--speculate", "lookup"]].concat()), 0, &["milliseconds: extend"]);
     }
 }
 
@@ -243,6 +291,8 @@ fn drafters_that_do_not_fit_are_refused() {
     };
     refused(&scene.path("absent.safetensors"), &["cannot read", "absent.safetensors"]);
     refused(&scene.model, &["tiny.gguf", "safetensors"]);
+    #[cfg(unix)]
+    refused("/dev/zero", &["cannot read /dev/zero", "no regular file"]);
     let good = drafter().to_file().unwrap().write();
     let damaged = scene.path("damaged.safetensors");
     for length in [0, 7, 100, good.len() / 2, good.len() - 1] {
@@ -258,12 +308,39 @@ fn drafters_that_do_not_fit_are_refused() {
     expect(&scene.run(&[&arguments[..], &[&untrained]].concat()), 1, &["table of gains", "top1 or entropy"]);
     // Other targets, by the name of what differs.
     let deeper = TinyDrafter { target: TinyModel { layers: 3, ..Scene::target() }, ..drafter() };
-    refused(&scene.drafter("layers.safetensors", &deeper), &["target layers", "3", "2"]);
+    refused(
+        &scene.drafter("layers.safetensors", &deeper),
+        &["layers.safetensors", "target layers", "3", "2"],
+    );
     let wider = TinyDrafter { target: TinyModel { hidden: 96, heads: 6, ..Scene::target() }, ..drafter() };
     let wider = TinyDrafter { hidden: 96, ..wider };
-    refused(&scene.drafter("hidden.safetensors", &wider), &["target hidden", "96", "64"]);
+    refused(
+        &scene.drafter("hidden.safetensors", &wider),
+        &["hidden.safetensors", "target hidden", "96", "64"],
+    );
     let words = TinyDrafter { target: TinyModel { vocab: 352, ..Scene::target() }, ..drafter() };
-    refused(&scene.drafter("vocab.safetensors", &words), &["target vocab", "352", "320"]);
+    refused(
+        &scene.drafter("vocab.safetensors", &words),
+        &["vocab.safetensors", "target vocab", "352", "320"],
+    );
+    let path = scene.path("vocab.safetensors");
+    let inspect =
+        redraft(scene.home.path(), &["inspect", &scene.model, "--drafter", &path]).output().unwrap();
+    expect(&inspect, 1, &["vocab.safetensors", "target vocab", "352", "320"]);
+}
+
+#[test]
+fn a_checkpoint_whose_configuration_does_not_count_is_told() {
+    let Some(scene) = Scene::new("a_checkpoint_whose_configuration_does_not_count_is_told") else { return };
+    let folder = scene.path("checkpoint");
+    fs::create_dir(&folder).unwrap();
+    scene.drafter("checkpoint/model.safetensors", &drafter());
+    let arguments = ["generate", "x", "-n", "3", "--speculate", "chain", "--drafter", &folder];
+    let output = scene.run(&arguments);
+    expect(&output, 0, &[]);
+    assert!(!text(&output.stderr).contains("config.json"), "{}", text(&output.stderr));
+    fs::write(scene.path("checkpoint/config.json"), "{\"hidden_size\": 7}").unwrap();
+    expect(&scene.run(&arguments), 0, &["warning", "config.json is not looked at", "says its shape itself"]);
 }
 
 #[test]

@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::args::EngineArgs;
 use crate::commands::generate::rate;
 use crate::error::CliError;
-use crate::loading::{self, AdapterName, WarmUp};
+use crate::loading::{self, AdapterName, Timing, WarmUp};
 use crate::{output, progress};
 
 /// Least number of steps whose recording is timed: it is short beside the step.
@@ -93,7 +93,8 @@ struct Cost {
 
 pub(crate) fn run(args: &BenchArgs) -> Result<(), CliError> {
     let task = args.speculation.task(&args.engine)?;
-    let mut loaded = loading::load(&args.engine, task.drafter()?, args.profile)?;
+    let timing = if args.profile { Timing::Kernels } else { Timing::Off };
+    let mut loaded = loading::load(&args.engine, task.drafter()?, timing)?;
     check_room(&loaded.engine, args)?;
     let (prefill, decode) = measure_speed(&mut loaded.engine, args)?;
     let host = measure_host(&mut loaded.engine, args)?;

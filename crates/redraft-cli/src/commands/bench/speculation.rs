@@ -14,7 +14,7 @@ use super::prompts::{self, Prompt};
 use crate::args::EngineArgs;
 use crate::error::CliError;
 use crate::loading::Loaded;
-use crate::speculate::{self, DrafterInput, Mode, ShapeArgs};
+use crate::speculate::{self, DraftArgs, DrafterInput, Mode};
 use crate::{output, progress};
 
 /// Flags of `bench` about speculation.
@@ -31,12 +31,8 @@ pub(crate) struct SpeculationArgs {
     /// Take the first N prompts
     #[arg(long, value_name = "N", requires = "prompts", value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
-    /// The drafter: a safetensors file, or a folder with one and its config.json
-    /// [default: NAME.drafter.safetensors beside the model NAME.gguf, if there]
-    #[arg(long, value_name = "FILE", requires = "speculate")]
-    drafter: Option<PathBuf>,
     #[command(flatten)]
-    shape: ShapeArgs,
+    draft: DraftArgs,
 }
 
 /// What to measure, checked.
@@ -45,6 +41,7 @@ pub(super) struct Task {
     proposers: Vec<Proposer>,
     prompts: Vec<Prompt>,
     drafter: Option<PathBuf>,
+    draft: DraftArgs,
 }
 
 impl SpeculationArgs {
@@ -58,11 +55,11 @@ impl SpeculationArgs {
             }
         }
         let looked_at: &[Mode] = if modes.is_empty() { &[Mode::Off] } else { &modes };
-        self.shape.check(looked_at).map_err(CliError::Usage)?;
-        let drafter = self.drafter.clone().or_else(|| speculate::default_drafter(&engine.model));
+        self.draft.shape.check(looked_at).map_err(CliError::Usage)?;
+        let drafter = self.draft.file(&engine.model);
         let mut proposers = Vec::new();
         for &mode in &modes {
-            let plan = self.shape.plan(mode, modes.len() == 1).map_err(CliError::Usage)?;
+            let plan = self.draft.shape.plan(mode, modes.len() == 1).map_err(CliError::Usage)?;
             speculate::check_drafter(mode, drafter.as_deref()).map_err(CliError::Usage)?;
             proposers.push(Proposer { mode, speculation: mode.speculation(plan) });
         }
@@ -73,13 +70,19 @@ impl SpeculationArgs {
             None => prompts::built_in(),
         };
         let used = modes.iter().any(|mode| mode.uses_drafter());
-        if self.drafter.is_some() && !used {
+        if self.draft.uncoupled && !used {
+            return Err(CliError::Usage(
+                "--uncoupled: nothing in the list of --speculate has a drafter".into(),
+            ));
+        }
+        if self.draft.drafter.is_some() && !used {
             return Err(CliError::Usage(
                 "--drafter: nothing in the list of --speculate uses a drafter".into(),
             ));
         }
         let drafter = drafter.filter(|_| used);
-        Ok(Task { proposers, prompts, drafter })
+        let draft = self.draft.clone();
+        Ok(Task { proposers, prompts, drafter, draft })
     }
 }
 
@@ -110,6 +113,9 @@ impl Task {
             .iter()
             .map(|prompt| prompt.encode(&loaded.engine, args.tokens))
             .collect::<Result<Vec<_>, _>>()?;
+        if self.proposers.iter().any(|proposer| proposer.mode == Mode::Auto) && self.drafter.is_some() {
+            self.draft.prepare(&mut loaded.engine)?;
+        }
         let key = loaded.cost_key(&args.engine)?;
         // A benchmark does not believe what was measured another day.
         let costs = speculate::prepare(&mut loaded.engine, &key, true)?;
@@ -147,6 +153,7 @@ impl Task {
                     let options = GenerateOptions {
                         max_tokens: args.tokens,
                         speculation,
+                        coupled: !self.draft.uncoupled,
                         ..GenerateOptions::default()
                     };
                     let mut stream = engine.generate(prompt, options)?;
