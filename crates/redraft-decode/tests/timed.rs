@@ -132,7 +132,7 @@ impl World {
     /// Seconds of a plain step now, on average: of 50 ms.
     fn pace(&self) -> f64 {
         let phase = self.steps / self.machine.period;
-        let slow = if phase as u64 % 2 == 1 { self.machine.jump } else { 1.0 };
+        let slow = if phase.rem_euclid(2.0) >= 1.0 { self.machine.jump } else { 1.0 };
         0.05 * slow * (1.0 + self.machine.drift * (phase * std::f64::consts::TAU).sin())
     }
 
@@ -151,7 +151,7 @@ impl World {
             self.missed = 0;
             // What it adds to a prompt is known when it has been seen.
             let expected = if self.engaged > 0 { self.machine.wrong } else { 1.0 } * self.machine.extra;
-            if self.policy.engage(expected, self.machine.answer) {
+            if self.policy.engage(expected, f64::from(self.machine.answer)) {
                 self.engaged += 1;
                 let extra = self.seconds(self.machine.extra * self.machine.wrong);
                 self.time += extra;

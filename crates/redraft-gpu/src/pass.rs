@@ -30,7 +30,6 @@ pub struct Pass<'a> {
 }
 
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "one lives on the stack for the length of a recording")]
 enum Mode<'a> {
     /// All dispatches in one pass.
     One(wgpu::ComputePass<'a>),

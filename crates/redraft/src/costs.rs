@@ -190,7 +190,7 @@ impl Engine {
         // An extend pass was measured at four rows, a chunk has sixteen times as many.
         let chunk = in_steps(chunk, 4.0 * costs.extend);
         let row = in_steps(row, costs.verify.at(32) / 32.0);
-        let expected = answer.map_or(most.min(128), |mean| most.min(mean as u32));
+        let expected = answer.unwrap_or(128.0).min(f64::from(most));
         policy.engage(f64::from(chunks) * chunk + f64::from(again) * row, expected)
     }
 }

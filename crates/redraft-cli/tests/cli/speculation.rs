@@ -58,10 +58,11 @@ impl Scene {
 /// What every adapter with timestamps tells of rounds that draft and verify, and no other does.
 fn check_phases(phases: &Value, timestamps: bool) {
     if !timestamps {
-        assert_eq!(*phases, Value::Null);
+        assert_eq!(*phases, Value::Null, "without timestamps nothing is known");
         return;
     }
-    assert_eq!(keys(phases), ["extend", "draft", "tree", "verify", "sample", "accept"]);
+    let names = ["extend", "draft", "tree", "verify", "sample", "accept"];
+    assert_eq!(keys(phases), names, "the phases of a round");
     for phase in ["draft", "tree", "verify", "sample", "accept"] {
         assert!(phases[phase].as_f64().unwrap() > 0.0, "{phase}: {phases}");
     }

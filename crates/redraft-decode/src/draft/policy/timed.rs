@@ -117,7 +117,7 @@ impl Policy {
     ///
     /// It takes part where a plan of it is preferred and gains more than that, or is to be tried; and where the ledgers
     /// afford it.
-    pub fn engage(&mut self, extra: f64, tokens: u32) -> bool {
+    pub fn engage(&mut self, extra: f64, tokens: f64) -> bool {
         self.drafter = true;
         self.current = self.kept.take().or(self.current);
         let extra = extra.max(0.0);
@@ -129,7 +129,7 @@ impl Policy {
             preferred.filter(|(_, arm)| drafts(arm)).map(|(index, arm)| (index, self.speed_of(arm)));
         let sure = self.fastest(|arm| if drafts(arm) { self.sure_speed(arm) } else { 0.0 });
         let hoped = self.fastest(|arm| if drafts(arm) { self.hoped_speed(arm) } else { 0.0 });
-        let gains = |speed: f64| speed > 1.0 && f64::from(tokens) * (1.0 - 1.0 / speed) > extra;
+        let gains = |speed: f64| speed > 1.0 && tokens * (1.0 - 1.0 / speed) > extra;
         let cost = |index: usize| {
             let worst = self.arms.get(index).map_or(0.0, |arm| self.worst(arm, 1.0));
             self.unit() * (extra + worst.max(0.0))
