@@ -15,10 +15,11 @@ mod drafter;
 mod load;
 mod memory;
 mod oracle;
+pub mod phase;
 mod round;
 mod stepwise;
 
 pub use drafter::{Drafter, DrafterOptions};
 pub use oracle::{Oracle, OracleEntry};
-pub use round::{RoundResult, Speculator, SpeculatorOptions, phase};
+pub use round::{RoundResult, Speculator, SpeculatorOptions};
 pub use stepwise::{RoundTrace, TraceNode, TreeKernel};

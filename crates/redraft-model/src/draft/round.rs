@@ -2,8 +2,8 @@
 
 use super::arena::Arena;
 use super::drafter::{Drafter, DrafterOptions};
-use super::memory;
 use super::oracle::{Oracle, OracleEntry};
+use super::{memory, phase};
 use crate::batch::batch;
 use crate::forward::{MAX_ROWS, Shape};
 use crate::{MemoryPlan, Model, ModelError, Sampler};
@@ -14,24 +14,6 @@ use redraft_drafter::DrafterFile;
 use redraft_gpu::{Gpu, Pass, Readback, Slice};
 use redraft_shaders::params::{Round, Step};
 use std::sync::Arc;
-
-/// The phases of a round, as their times are told.
-pub mod phase {
-    /// The drafter computes the rows that were accepted.
-    pub const EXTEND: &str = "extend";
-    /// Steps of the drafter, growing the tree, lookup.
-    pub const DRAFT: &str = "draft";
-    /// Pruning the tree and laying it out.
-    pub const TREE: &str = "tree";
-    /// The target's forward pass.
-    pub const VERIFY: &str = "verify";
-    /// The target's own token at every row.
-    pub const SAMPLE: &str = "sample";
-    /// Walking the tree, moving keys and values, gathering features, the next root.
-    pub const ACCEPT: &str = "accept";
-    /// All of them, in the order of a round.
-    pub const ALL: [&str; 6] = [EXTEND, DRAFT, TREE, VERIFY, SAMPLE, ACCEPT];
-}
 
 /// Who proposes.
 #[derive(Debug)]
