@@ -2,6 +2,7 @@
 
 mod arguments;
 mod download;
+mod drafter;
 mod engine;
 mod inspect;
 mod named;
@@ -21,6 +22,7 @@ fn redraft(home: &Path, arguments: &[&str]) -> Command {
     {
         command.env_remove(name).env_remove(name.to_lowercase());
     }
+    command.env_remove("REDRAFT_MODELS");
     command
         .env("XDG_CACHE_HOME", home)
         .env("HOME", home)

@@ -12,6 +12,8 @@ mod write;
 
 /// The value of `general.architecture`, which is also the prefix of the architecture's keys.
 const ARCHITECTURE: &str = "eagle3";
+/// The captured layers, under the key of today and under the one of the first months.
+const CAPTURES: [&str; 2] = ["target_layers", "extract_layers"];
 /// Tokens of the rows of the head, in I64.
 const D2T: &str = "d2t";
 /// Where this project keeps the target's fingerprint, as JSON.

@@ -232,7 +232,9 @@ fn gguf_files_say_what_llama_cpp_asks_for() {
         assert_eq!(metadata.u32(key).unwrap(), Some(wanted), "{key}");
     }
     assert_eq!(metadata.get("general.architecture"), Some(&Value::String("eagle3".into())));
-    assert_eq!(metadata.get("eagle3.extract_layers"), Some(&Value::Array(Array::I32(vec![0, 1, 3]))));
+    for key in ["eagle3.target_layers", "eagle3.extract_layers"] {
+        assert_eq!(metadata.get(key), Some(&Value::Array(Array::I32(vec![0, 1, 3]))), "{key}");
+    }
     assert_eq!(metadata.get("eagle3.norm_before_residual"), Some(&Value::Bool(false)));
     assert_eq!(metadata.get("eagle3.rope.freq_base"), Some(&Value::F32(10_000.0)));
     let tokenizer: Vec<_> = model.metadata.iter().filter(|(key, _)| key.starts_with("tokenizer.")).collect();
@@ -386,6 +388,11 @@ fn files_of_other_converters_are_read() {
     );
     assert_eq!(same(|parts| parts.without("redraft.target")).target(), None);
     assert_eq!(same(|parts| parts.without("eagle3.norm_before_residual")), expected);
+    for key in ["eagle3.target_layers", "eagle3.extract_layers"] {
+        let mut parts = Parts::new();
+        parts.without(key);
+        assert_eq!(parts.read().unwrap(), expected, "without {key}");
+    }
     // The vocabulary may be stated by the tokenizer alone.
     let listed = same(|parts| {
         parts.without("eagle3.vocab_size");
@@ -424,11 +431,22 @@ fn bad_gguf_drafters_are_refused_by_name() {
     refused(&|p| p.set("eagle3.embedding_length", Value::U32(1 << 31)), &["hidden", "limit"]);
     refused(&|p| p.set("eagle3.vocab_size", Value::U32(100)), &["draft_vocab", "100"]);
     let layers = |list: &[i32]| Value::Array(Array::I32(list.to_vec()));
-    refused(&|p| p.set("eagle3.extract_layers", layers(&[1, 2])), &["extract_layers", "three"]);
+    refused(&|p| p.set("eagle3.target_layers", layers(&[1, 2])), &["target_layers", "three"]);
     refused(&|p| p.set("eagle3.extract_layers", layers(&[-1, 1, 2])), &["extract_layers", "-1"]);
-    refused(&|p| p.set("eagle3.extract_layers", layers(&[2, 1, 3])), &["capture_layers", "[2, 1, 3]"]);
+    refused(&|p| p.set("eagle3.extract_layers", layers(&[1, 2, 4])), &["extract_layers", "[1, 2, 3]"]);
+    refused(
+        &|p| {
+            p.without("eagle3.extract_layers");
+            p.set("eagle3.target_layers", layers(&[2, 1, 3]));
+        },
+        &["capture_layers", "[2, 1, 3]"],
+    );
+    let neither = |p: &mut Parts| {
+        p.without("eagle3.extract_layers");
+        p.without("eagle3.target_layers");
+    };
+    refused(&neither, &["eagle3.target_layers", "missing"]);
     for key in [
-        "extract_layers",
         "target_hidden_size",
         "embedding_length",
         "feed_forward_length",

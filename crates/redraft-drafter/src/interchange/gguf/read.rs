@@ -1,6 +1,6 @@
 //! From a GGUF file.
 
-use super::{ARCHITECTURE, D2T, TARGET, names, rotated, split_halves};
+use super::{ARCHITECTURE, CAPTURES, D2T, TARGET, names, rotated, split_halves};
 use crate::config::{DrafterConfig, ROPE_THETA, default_head_dim};
 use crate::error::DrafterError;
 use crate::file::{DrafterFile, Parts, ReconsiderSettings};
@@ -152,13 +152,21 @@ fn vocab(gguf: &Gguf) -> Result<u32, DrafterError> {
 }
 
 fn captures(metadata: &Metadata) -> Result<[u32; 3], DrafterError> {
-    const SUFFIX: &str = "extract_layers";
-    let found = metadata.i32s(&key(SUFFIX))?.ok_or_else(|| missing(SUFFIX))?;
-    let layers: Option<Vec<u32>> = found.iter().map(|layer| u32::try_from(*layer).ok()).collect();
-    layers.and_then(|layers| layers.try_into().ok()).ok_or_else(|| {
-        let wanted = "three layers: other numbers of captures are not implemented";
-        DrafterError::invalid(key(SUFFIX), wanted, format!("{found:?}"))
-    })
+    let mut stated = None;
+    for suffix in CAPTURES {
+        let Some(found) = metadata.i32s(&key(suffix))? else { continue };
+        let layers: Option<Vec<u32>> = found.iter().map(|layer| u32::try_from(*layer).ok()).collect();
+        let layers = layers.and_then(|layers| <[u32; 3]>::try_from(layers).ok()).ok_or_else(|| {
+            let wanted = "three layers: other numbers of captures are not implemented";
+            DrafterError::invalid(key(suffix), wanted, format!("{found:?}"))
+        })?;
+        if let Some(before) = stated.filter(|before| *before != layers) {
+            let wanted = format!("{before:?}, as {} says", key(CAPTURES[0]));
+            return Err(DrafterError::invalid(key(suffix), wanted, format!("{layers:?}")));
+        }
+        stated = Some(layers);
+    }
+    stated.ok_or_else(|| missing(CAPTURES[0]))
 }
 
 fn refuse_scaling(metadata: &Metadata) -> Result<(), DrafterError> {

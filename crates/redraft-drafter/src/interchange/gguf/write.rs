@@ -1,6 +1,8 @@
 //! To the bytes of a GGUF file.
 
-use super::{ARCHITECTURE, D2T, Eagle3Gguf, GgufOptions, TARGET, file_type, interleave, names, rotated};
+use super::{
+    ARCHITECTURE, CAPTURES, D2T, Eagle3Gguf, GgufOptions, TARGET, file_type, interleave, names, rotated,
+};
 use crate::config::DrafterConfig;
 use crate::error::DrafterError;
 use crate::file::DrafterFile;
@@ -127,6 +129,8 @@ fn shape(writer: &mut GgufWriter, config: &DrafterConfig, captures: [u32; 3]) {
     put("target_hidden_size", Value::U32(config.target_hidden));
     // At most 1024 each.
     let layers = captures.map(|layer| i32::try_from(layer).unwrap_or(i32::MAX));
-    put("extract_layers", Value::Array(Array::I32(layers.to_vec())));
+    for suffix in CAPTURES {
+        put(suffix, Value::Array(Array::I32(layers.to_vec())));
+    }
     put("norm_before_residual", Value::Bool(false));
 }
