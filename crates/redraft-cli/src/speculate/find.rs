@@ -16,7 +16,12 @@ pub(crate) fn default_drafter(model: &ModelRef) -> Result<Option<PathBuf>, CliEr
     if !search(&file).any() {
         return Ok(None);
     }
-    let file = if file.is_file() { file } else { model::resolve(model)? };
+    let file = match model {
+        _ if file.is_file() => file,
+        // Those who load it say so, after the arguments were checked.
+        ModelRef::Path(_) => return Ok(None),
+        ModelRef::Named(_) | ModelRef::Hub(_) => model::resolve(model)?,
+    };
     // What is wrong with the model is told by those who load it.
     let Some((gguf, config)) = read(&file) else { return Ok(None) };
     Ok(find(model, &file, &gguf, &config).map(|found| found.path))

@@ -94,7 +94,7 @@ fn config(gguf: &Gguf) -> Result<DrafterConfig, DrafterError> {
         Some(ARCHITECTURE) => {}
         found => {
             let found = found.map_or_else(|| "nothing".to_owned(), |name| format!("{name:?}"));
-            let wanted = format!("{ARCHITECTURE:?}, a drafter");
+            let wanted = format!("{ARCHITECTURE:?}, a drafter (most drafters are safetensors files)");
             return Err(DrafterError::invalid("general.architecture", wanted, found));
         }
     }
