@@ -1,10 +1,16 @@
 #!/usr/bin/env python3
 """Tokens a round (tau) of one drafter as a chain, in llama.cpp and in redraft, on the same prompts.
 
-    python3 -m venv /tmp/llama && /tmp/llama/bin/pip install xllamacpp==2026.10.11549
+    python3 -m venv target/llama && target/llama/bin/pip install xllamacpp==2026.10.11549
     cargo build --release
-    /tmp/llama/bin/python tests/interop/llama_cpp.py --model MODEL.gguf --drafter FILE \
+    target/llama/bin/python tests/interop/llama_cpp.py --model MODEL.gguf --drafter FILE \
         --prompts ../shared/data/eval/*.jsonl --limit 8
+
+or, with nothing trained, on a tiny model in f32 whose drafter was fitted to be right now and then:
+
+    cargo run --release -p redraft-testing --example fitted_drafter -- target/fitted
+    target/llama/bin/python tests/interop/llama_cpp.py --model target/fitted/target.gguf \
+        --drafter target/fitted/drafter.safetensors --prompts target/fitted/prompts.jsonl --limit 30 --f32
 
 The drafter is exported with `redraft drafter export --to gguf`, in the types of its weights and with the model's
 tokenizer. redraft renders each prompt and says its token ids; llama.cpp, on the CPU, gets these ids. Both decode
@@ -32,11 +38,13 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", required=True, help="the target, a GGUF file")
     parser.add_argument("--drafter", required=True, help="a drafter of redraft")
-    parser.add_argument("--prompts", required=True, nargs="+", help='JSON lines with "prompt" or "turns"')
+    parser.add_argument("--prompts", required=True, nargs="+", help='JSON lines with "prompt", "turns" or "ids"')
     parser.add_argument("--limit", type=int, default=8, help="prompts of each file (default 8)")
     parser.add_argument("--depth", type=int, default=3, help="tokens drafted ahead (default 3)")
     parser.add_argument("--tokens", type=int, default=64, help="longest answer (default 64)")
+    parser.add_argument("--context", type=int, default=512, help="tokens of context of llama.cpp (default 512)")
     parser.add_argument("--threads", type=int, default=2, help="threads of llama.cpp (default 2)")
+    parser.add_argument("--f32", action="store_true", help="keys and values in f32, in both engines")
     parser.add_argument("--redraft", default="target/release/redraft", help="the command")
     return parser.parse_args()
 
@@ -50,10 +58,13 @@ def redraft(args, *command):
 
 
 def prompts(file, limit):
-    """The first prompts of a file: of a conversation the first turn."""
+    """The first prompts of a file as arguments of redraft: of a conversation the first turn."""
     for line in pathlib.Path(file).read_text().splitlines()[:limit]:
         value = json.loads(line)
-        yield value["prompt"] if "prompt" in value else value["turns"][0]
+        if "ids" in value:
+            yield ["--ids", ",".join(map(str, value["ids"]))]
+        else:
+            yield ["--", value["prompt"] if "prompt" in value else value["turns"][0]]
 
 
 def llama_cpp(args, drafter):
@@ -62,7 +73,7 @@ def llama_cpp(args, drafter):
 
     params = xllamacpp.CommonParams()
     params.model.path = args.model
-    params.n_ctx = 2048
+    params.n_ctx = args.context
     params.n_parallel = 1
     params.warmup = False
     params.verbosity = 0
@@ -74,6 +85,9 @@ def llama_cpp(args, drafter):
     draft.n_max = args.depth
     draft.p_min = 0.0  # always drafts to the full depth
     draft.cpuparams.n_threads = args.threads
+    if args.f32:
+        for cache in (params, draft):
+            cache.cache_type_k = cache.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
     return xllamacpp.Server(params)
 
 
@@ -101,7 +115,7 @@ def answer(args, server, prompt):
     ours = json.loads(redraft(
         args, "generate", "--model", args.model, "--drafter", args.drafter, "--speculate", "chain",
         "--nodes", str(args.depth), "--depth", str(args.depth), "-n", str(args.tokens), "--ignore-eos", "--json",
-        "--", prompt,
+        "--kv", "f32" if args.f32 else "f16", *prompt,
     ))
     theirs = server.handle_completions({
         "prompt": ours["prompt_ids"], "n_predict": args.tokens, "temperature": 0, "ignore_eos": True,
