@@ -18,6 +18,8 @@ use std::process::{Command, Output};
 fn redraft(home: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_redraft"));
     command.args(arguments).stdin(std::process::Stdio::null());
+    // Outside the checkout, whose drafters would be found.
+    command.current_dir(home);
     for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "HF_TOKEN", "RUST_LOG", "HF_HUB_DOWNLOAD_TIMEOUT"]
     {
         command.env_remove(name).env_remove(name.to_lowercase());
