@@ -168,6 +168,6 @@ impl Parts {
         for TensorPart { name, dims, kind, bytes } in &self.tensors {
             writer.tensor(name, dims, *kind, bytes.clone());
         }
-        writer.to_bytes()
+        writer.to_bytes_unchecked()
     }
 }

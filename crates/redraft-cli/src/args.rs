@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use redraft::{AdapterChoice, EngineOptions, KvType, MAX_VOCAB, SamplingParams, TokenId};
 
-use crate::commands::{bench, chat, devices, generate, inspect, pull, tree};
+use crate::commands::{bench, chat, devices, drafter, generate, inspect, pull, tree};
 use crate::error::CliError;
 use crate::loading::Timing;
 use crate::model::{ModelRef, registry};
 
 const EXIT_STATUS: &str = "Exit status: 0 success, 1 failure, 2 wrong usage, 130 interrupted by Ctrl-C.\n\
     Results go to standard output; progress, questions and logs go to standard error.\n\
-    Environment: XDG_CACHE_HOME (where models are kept), HF_ENDPOINT, HF_TOKEN, HF_HUB_DOWNLOAD_TIMEOUT (hub), \
+    Environment: XDG_CACHE_HOME (where models are kept), REDRAFT_MODELS (folders with drafters), HF_ENDPOINT, HF_TOKEN, HF_HUB_DOWNLOAD_TIMEOUT (hub), \
     NO_COLOR, RUST_LOG.";
 
 /// Exact, fast language model inference on any WebGPU adapter
@@ -38,6 +38,9 @@ pub(crate) enum Command {
     Tree(Box<tree::TreeArgs>),
     /// List adapters with their limits and features, or check that they compute correctly
     Devices(devices::DevicesArgs),
+    /// Show, export and import drafters
+    #[command(subcommand)]
+    Drafter(drafter::DrafterCommand),
     /// Show what is in a GGUF file and the memory it needs
     Inspect(inspect::InspectArgs),
     /// Fetch and verify a model; prints where it is

@@ -54,6 +54,7 @@ fn run(command: Command) -> Result<(), CliError> {
         Command::Tree(args) => commands::tree::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
         Command::Devices(args) => commands::devices::run(&args),
+        Command::Drafter(command) => commands::drafter::run(&command),
         Command::Inspect(args) => commands::inspect::run(&args),
         Command::Pull(args) => commands::pull::run(&args),
     }

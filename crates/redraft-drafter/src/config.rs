@@ -223,7 +223,7 @@ fn ascending(layers: &[u32; 3]) -> bool {
 }
 
 /// `hidden / heads`, for files that state no length of a head.
-fn default_head_dim(hidden: u32, heads: u32) -> Result<u32, DrafterError> {
+pub(crate) fn default_head_dim(hidden: u32, heads: u32) -> Result<u32, DrafterError> {
     hidden.checked_div(heads).filter(|head_dim| head_dim.checked_mul(heads) == Some(hidden)).ok_or_else(
         || {
             let wanted = format!("a divisor of the width {hidden}, as head_dim is absent");

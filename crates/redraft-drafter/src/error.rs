@@ -112,6 +112,16 @@ pub enum DrafterError {
         /// Which value, and why.
         source: QuantizeError,
     },
+    /// Another engine's format has no place for a part without which results would differ.
+    #[error("{format} cannot hold {what}; {hint}")]
+    Unrepresentable {
+        /// The format.
+        format: &'static str,
+        /// The part.
+        what: String,
+        /// What to do.
+        hint: &'static str,
+    },
     /// The blocks of a tensor cannot be read.
     #[error("tensor {tensor:?}: {source}")]
     Blocks {

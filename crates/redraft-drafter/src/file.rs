@@ -6,6 +6,7 @@ use crate::fingerprint::TargetFingerprint;
 use crate::tensor::{self, Tensor, name};
 use std::collections::BTreeMap;
 
+pub(crate) mod container;
 mod read;
 mod write;
 

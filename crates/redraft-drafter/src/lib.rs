@@ -4,7 +4,8 @@
 //! [`DrafterFile::read_with_config`] a checkpoint with the `config.json` of the framework that trained it; both check
 //! names, shapes and every weight, and what does not fit is a [`DrafterError`] that names it. [`DrafterFile::check_target`]
 //! compares the [`TargetFingerprint`] in the file with that of a model. [`DrafterFile::to_model`] rewrites the weights
-//! as ggml blocks with a GGUF header of their own, so that they load like a model of one layer.
+//! as ggml blocks with a GGUF header of their own, so that they load like a model of one layer. Other engines get
+//! [`DrafterFile::to_eagle`] and [`DrafterFile::to_gguf`].
 //!
 //! A drafter is one decoder layer over the target's features. With H its width, Ht the target's:
 //!
@@ -37,6 +38,7 @@ mod config;
 mod error;
 mod file;
 mod fingerprint;
+mod interchange;
 mod json;
 mod model;
 mod tensor;
@@ -45,5 +47,6 @@ pub use config::DrafterConfig;
 pub use error::{DrafterError, Warning};
 pub use file::{DrafterFile, Parts, Reconsider, ReconsiderSettings};
 pub use fingerprint::TargetFingerprint;
+pub use interchange::{Eagle3Gguf, EagleCheckpoint, FloatType, GgufOptions};
 pub use model::{DrafterModel, Quantization};
 pub use tensor::Tensor;

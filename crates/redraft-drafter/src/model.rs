@@ -4,9 +4,7 @@ use crate::config::DrafterConfig;
 use crate::error::DrafterError;
 use crate::file::{DrafterFile, Reconsider};
 use crate::tensor::{Role, Spec, Tensor, specs};
-use redraft_gguf::{
-    Architecture, GgmlType, Gguf, ModelConfig, Rope, RopeLayout, RopeScaling, TensorInfo, quantize,
-};
+use redraft_gguf::{Architecture, GgmlType, Gguf, ModelConfig, Rope, RopeLayout, RopeScaling, TensorInfo};
 
 /// The type that matrices of floating-point numbers are rewritten in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -78,7 +76,7 @@ impl DrafterFile {
             let Some(tensor) = parts.tensors.get_mut(name) else { continue };
             let kind = matrix_type(tensor, quantization);
             let mut bytes = Vec::new();
-            append(name, tensor, kind, &mut bytes)?;
+            tensor.append_as(name, kind, &mut bytes)?;
             *tensor = Tensor { kind, dims: tensor.dims.clone(), bytes };
         }
         Self::new(parts)
@@ -102,7 +100,7 @@ impl DrafterFile {
             };
             bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
             let start = bytes.len();
-            append(spec.name, tensor, kind, &mut bytes)?;
+            tensor.append_as(spec.name, kind, &mut bytes)?;
             infos.push(TensorInfo {
                 name: spec.gguf.to_owned(),
                 dims: spec.dims.iter().rev().copied().collect(),
@@ -125,21 +123,6 @@ impl DrafterFile {
 /// The type that a matrix gets: quantised blocks stay as they are.
 fn matrix_type(tensor: &Tensor, quantization: Quantization) -> GgmlType {
     if tensor.kind.block_size() > 1 { tensor.kind } else { quantization.kind() }
-}
-
-/// Appends a tensor in the type `kind`.
-fn append(name: &str, tensor: &Tensor, kind: GgmlType, out: &mut Vec<u8>) -> Result<(), DrafterError> {
-    if tensor.kind == kind {
-        out.extend_from_slice(&tensor.bytes);
-        return Ok(());
-    }
-    // Pieces are whole blocks of every type, as rows are.
-    tensor.pieces(name, |_, values| {
-        let blocks = quantize(kind, values)
-            .map_err(|source| DrafterError::Quantize { tensor: name.to_owned(), source })?;
-        out.extend(blocks);
-        Ok(())
-    })
 }
 
 fn model_config(drafter: &DrafterConfig) -> ModelConfig {

@@ -73,6 +73,26 @@ impl Tensor {
         Ok(())
     }
 
+    /// Appends the elements in the type `kind`.
+    pub(crate) fn append_as(
+        &self,
+        name: &str,
+        kind: GgmlType,
+        out: &mut Vec<u8>,
+    ) -> Result<(), DrafterError> {
+        if self.kind == kind {
+            out.extend_from_slice(&self.bytes);
+            return Ok(());
+        }
+        // Pieces are whole blocks of every type, as rows are.
+        self.pieces(name, |_, values| {
+            let blocks = quantize(kind, values)
+                .map_err(|source| DrafterError::Quantize { tensor: name.to_owned(), source })?;
+            out.extend(blocks);
+            Ok(())
+        })
+    }
+
     /// Checks shape, type, size and every value.
     fn check(&self, name: &str, spec: &Spec) -> Result<(), DrafterError> {
         if self.dims != spec.dims {

@@ -5,7 +5,7 @@
 //! the metadata and the tensor list into the shape of a model and checks that the file really holds one. Tensor
 //! bytes are then read in pieces by the caller, and [`pack_rows`] rewrites them in one of the [`GpuFormat`]s
 //! without losing a bit; [`dequantize`] and [`unpack_rows`] are the reference for both sides of that.
-//! [`quantize`] goes the other way for the few types that this project writes.
+//! [`quantize`] goes the other way for the few types that this project writes, and [`GgufWriter`] makes a file of them.
 //!
 //! Every size, count and offset of a file is checked before it is used, and what does not fit is a
 //! [`GgufError`] that names the field.
@@ -35,6 +35,7 @@ mod pack;
 mod quantize;
 mod source;
 mod types;
+mod write;
 
 pub use config::{Architecture, ModelConfig, Rope, RopeLayout, RopeScaling};
 pub use container::{Gguf, TensorInfo};
@@ -47,3 +48,4 @@ pub use pack::{GpuFormat, PANEL, pack_rows, unpack_rows};
 pub use quantize::{QuantizeError, quantize};
 pub use source::ReadAt;
 pub use types::GgmlType;
+pub use write::GgufWriter;

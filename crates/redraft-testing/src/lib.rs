@@ -35,15 +35,13 @@ mod quantize;
 pub mod reference;
 mod tiny;
 mod tolerance;
-mod writer;
 
 #[cfg(not(target_arch = "wasm32"))]
 pub use fixtures::{MODEL_FILE, Skip, declared_skip, declared_skips, model_path, shared_data};
 pub use gpu_log::ran_on_gpu;
 pub use prng::{Prng, fnv1a};
 pub use quantize::quantize;
-pub use redraft_gguf::QuantizeError;
+pub use redraft_gguf::{GgufWriter, QuantizeError};
 pub use reference::{Forward, KvType, ReferenceError};
 pub use tiny::{RoleTypes, TinyDrafter, TinyDrafterError, TinyModel, TinyModelError, TinyTensor};
 pub use tolerance::{Difference, Tolerance, assert_close};
-pub use writer::GgufWriter;

@@ -3,11 +3,10 @@
 mod drafter;
 mod vocabulary;
 
-use redraft_gguf::{Architecture, Array, GgmlType, QuantizeError, Value};
+use redraft_gguf::{Architecture, Array, GgmlType, GgufWriter, QuantizeError, Value};
 
 use crate::prng::Prng;
 use crate::quantize::quantize;
-use crate::writer::GgufWriter;
 pub use drafter::{TinyDrafter, TinyDrafterError};
 use vocabulary::{CONTROL, SMALLEST, Vocabulary};
 
@@ -228,7 +227,7 @@ impl TinyModel {
                 std::iter::once(tensor.columns).chain(tensor.rows).map(|size| size as u64).collect();
             writer.tensor(&tensor.name, &dims, tensor.kind, bytes);
         }
-        Ok(writer.to_bytes())
+        Ok(writer.to_bytes_unchecked())
     }
 
     /// Encodes row by row: no block may cross the end of a row.

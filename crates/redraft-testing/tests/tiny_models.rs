@@ -152,7 +152,7 @@ fn writer_writes_every_value_type_in_both_versions() {
         }
         writer.tensor("first", &[3, 2], GgmlType::F32, vec![7; 24]);
         writer.tensor("second", &[5], GgmlType::F16, vec![9; 10]);
-        let file = writer.to_bytes();
+        let file = writer.to_bytes().unwrap();
         let gguf = pollster::block_on(Gguf::read(&file)).unwrap();
         assert_eq!((gguf.version, gguf.alignment), (version, alignment));
         for (key, value) in &pairs {

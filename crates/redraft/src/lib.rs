@@ -24,12 +24,14 @@
 
 mod chat;
 mod costs;
+mod drafters;
 mod engine;
 mod error;
 mod generate;
 mod speculation;
 
 pub use chat::Chat;
+pub use drafters::{DrafterSearch, FoundDrafter};
 pub use engine::{Engine, EngineOptions, ForwardOutput, HostStep, Rows, Want, check_adapter};
 pub use error::Error;
 pub use generate::{CancelToken, GenerateOptions, Generation, Step, Timings, TokenStream};
@@ -38,7 +40,10 @@ pub use redraft_decode::draft::{
 };
 pub use redraft_decode::sampling::MAX_VOCAB;
 pub use redraft_decode::{LogProb, LogProbs, SamplingParams, StopReason, TokenId};
-pub use redraft_drafter::{DrafterConfig, DrafterError, DrafterFile, Quantization, TargetFingerprint};
+pub use redraft_drafter::{
+    DrafterConfig, DrafterError, DrafterFile, Eagle3Gguf, EagleCheckpoint, FloatType, GgufOptions,
+    Quantization, Reconsider, TargetFingerprint, Warning,
+};
 #[cfg(not(target_arch = "wasm32"))]
 pub use redraft_gguf::FileSource;
 pub use redraft_gguf::{

@@ -16,7 +16,7 @@ use crate::args::Kv;
 use crate::error::CliError;
 use crate::model::{self, ModelRef};
 use crate::output;
-use crate::speculate::{DrafterInput, read_drafter};
+use crate::speculate::{DrafterInput, find_drafter, read_drafter};
 
 /// Context that is planned for when the model allows it, as the other commands do.
 const DEFAULT_CONTEXT: u32 = 4096;
@@ -51,6 +51,8 @@ struct Inspection<'a> {
     gguf: Gguf,
     /// The model, or why this version cannot run it.
     model: Result<(ModelConfig, u32, MemoryPlan), String>,
+    /// The drafter that was named, or that speculation would take.
+    drafter: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &InspectArgs) -> Result<(), CliError> {
@@ -63,12 +65,13 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), CliError> {
         check_drafter(file, &gguf)
             .map_err(|source| CliError::Drafter { path: path.clone(), source: Box::new(source) })?;
     }
-    let inspection = Inspection {
-        path: &path,
-        size: source.size(),
-        model: plan(&gguf, args.context, args.kv.into(), drafter.as_ref().map(|input| &input.file)),
-        gguf,
+    let model = plan(&gguf, args.context, args.kv.into(), drafter.as_ref().map(|input| &input.file));
+    let drafter = match (drafter, &model) {
+        (Some(named), _) => Some(PathBuf::from(named.path)),
+        (None, Ok((config, ..))) => find_drafter(&args.model, &path, &gguf, config).map(|found| found.path),
+        (None, Err(_)) => None,
     };
+    let inspection = Inspection { path: &path, size: source.size(), drafter, model, gguf };
     if let (Some(asked), Ok((config, ..))) = (args.context, &inspection.model)
         && asked > config.context
     {
@@ -110,7 +113,7 @@ fn plan(
 }
 
 fn to_text(inspection: &Inspection<'_>) -> String {
-    let Inspection { path, size, gguf, model } = inspection;
+    let Inspection { path, size, gguf, model, drafter } = inspection;
     let mut text = format!(
         "{}\nGGUF version {}, {}, alignment {}\n\nMetadata ({} keys)\n",
         path.display(),
@@ -162,6 +165,8 @@ fn to_text(inspection: &Inspection<'_>) -> String {
             for (label, bytes) in rows.into_iter().filter(|(_, bytes)| *bytes > 0) {
                 let _ = writeln!(text, "  {label:<16} {:>12}", output::bytes(bytes));
             }
+            let shown = drafter.as_ref().map_or_else(|| "none found".to_owned(), |d| d.display().to_string());
+            let _ = writeln!(text, "\nDrafter\n  {shown}");
         }
     }
     text
@@ -238,7 +243,7 @@ fn value_json(value: &Value) -> serde_json::Value {
 }
 
 fn to_json(inspection: &Inspection<'_>) -> serde_json::Value {
-    let Inspection { path, size, gguf, model } = inspection;
+    let Inspection { path, size, gguf, model, drafter } = inspection;
     let metadata: serde_json::Map<_, _> =
         gguf.metadata.iter().map(|(key, value)| (key.to_owned(), value_json(value))).collect();
     let tensor = |t: &TensorInfo| json!({ "name": t.name, "type": t.kind.name(), "dims": t.dims, "offset": t.offset, "bytes": t.size });
@@ -271,6 +276,7 @@ fn to_json(inspection: &Inspection<'_>) -> serde_json::Value {
             "draft_trees": plan.trees,
             "total": plan.total(),
         })),
+        "drafter": drafter.as_ref().map(|path| path.display().to_string()),
         "unsupported": model.as_ref().err(),
     })
 }

@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod chat;
 pub(crate) mod devices;
+pub(crate) mod drafter;
 pub(crate) mod generate;
 pub(crate) mod inspect;
 pub(crate) mod pull;

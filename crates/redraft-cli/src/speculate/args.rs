@@ -5,20 +5,24 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use redraft::{Engine, Plan, Speculation};
 
-use super::{ShapeArgs, costs, drafter};
+use super::{ShapeArgs, costs, default_drafter, drafter};
 use crate::args::EngineArgs;
 use crate::error::CliError;
 use crate::loading::{self, Loaded, Timing};
-use crate::model::{ModelRef, cache};
+use crate::model::ModelRef;
+use crate::output;
 
 /// Who drafts, and what: the same for every command.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Speculation")]
 pub(crate) struct DraftArgs {
-    /// The drafter: a safetensors file, or a folder with one and its config.json
-    /// [default: NAME.drafter.safetensors beside the model NAME.gguf, if there]
+    /// The drafter: a safetensors file, a folder with one and its config.json, or a GGUF file of architecture eagle3
+    /// [default: the model's own, from beside its file, $REDRAFT_MODELS, the cache or what came with redraft]
     #[arg(long, value_name = "FILE")]
     pub(crate) drafter: Option<PathBuf>,
+    /// Do not look for the model's drafter
+    #[arg(long, conflicts_with = "drafter")]
+    pub(crate) no_drafter: bool,
     #[command(flatten)]
     pub(crate) shape: ShapeArgs,
     /// At a temperature, let the drafter propose without the noise that the model draws with, for comparison
@@ -27,9 +31,12 @@ pub(crate) struct DraftArgs {
 }
 
 impl DraftArgs {
-    /// The drafter that was named, or that lies beside the model.
-    pub(crate) fn file(&self, model: &ModelRef) -> Option<PathBuf> {
-        self.drafter.clone().or_else(|| default_drafter(model))
+    /// The drafter that was named, else, if one would be `used`, the model's own.
+    pub(crate) fn file(&self, model: &ModelRef, used: bool) -> Result<Option<PathBuf>, CliError> {
+        match &self.drafter {
+            None if used && !self.no_drafter => default_drafter(model),
+            named => Ok(named.clone()),
+        }
     }
 
     /// Tells the engine what an automatic choice makes its trees after.
@@ -138,7 +145,11 @@ impl SpeculationArgs {
 
     /// The same with other defaults: of a model with a drafter, and of one without.
     pub(crate) fn choose_or(&self, model: &ModelRef, with: Mode, without: Mode) -> Result<Choice, CliError> {
-        let drafter = self.draft.file(model);
+        // What is wrong with a drafter too is told before one is looked for, which may fetch the model.
+        if self.speculate.is_some() {
+            self.choose_with(Some(PathBuf::new()), with, without).map_err(CliError::Usage)?;
+        }
+        let drafter = self.draft.file(model, self.speculate.is_none_or(Mode::uses_drafter))?;
         self.choose_with(drafter, with, without).map_err(CliError::Usage)
     }
 
@@ -175,6 +186,9 @@ impl Choice {
         timing: Timing,
     ) -> Result<Loaded, CliError> {
         let drafter = self.drafter.as_deref().map(drafter::read).transpose()?;
+        if let Some(path) = self.drafter.as_deref().filter(|_| args.stats) {
+            output::note(format_args!("drafter {}", path.display()));
+        }
         let mut loaded = loading::load(engine, drafter, timing)?;
         if self.mode == Mode::Auto && loaded.engine.context() >= redraft::LEAST_CONTEXT {
             args.draft.prepare(&mut loaded.engine)?;
@@ -195,17 +209,6 @@ pub(crate) fn check_drafter(mode: Mode, drafter: Option<&Path>) -> Result<(), St
         ));
     }
     Ok(())
-}
-
-/// The drafter that lies beside the model's file, if there is one.
-fn default_drafter(model: &ModelRef) -> Option<PathBuf> {
-    let file = match model {
-        ModelRef::Path(path) => path.clone(),
-        ModelRef::Named(named) => cache::models().ok()?.join(named.cached_as),
-        ModelRef::Hub(hub) => cache::hub_path(hub).ok()?,
-    };
-    let drafter = file.with_extension("drafter.safetensors");
-    drafter.is_file().then_some(drafter)
 }
 
 #[cfg(test)]

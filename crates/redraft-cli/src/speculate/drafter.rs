@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use pollster::block_on;
 use redraft::{DrafterError, DrafterFile};
 
 use crate::error::CliError;
@@ -28,14 +29,18 @@ pub(crate) struct DrafterInput {
     pub(crate) path: String,
 }
 
-/// Reads the drafter at `path`: a safetensors file that says its shape itself or has a config.json beside it, or a
-/// folder with the two.
+/// Reads the drafter at `path`: a safetensors file that says its shape itself or has a config.json beside it, a folder
+/// with the two, or a GGUF file.
 pub(crate) fn read(path: &Path) -> Result<DrafterInput, CliError> {
     let weights = if path.is_dir() { weights_in(path)? } else { path.to_owned() };
     let bytes = files::read(&weights, LIMIT)?;
     let sha256 = hash::bytes(&bytes);
     let config = weights.with_file_name("config.json");
-    let file = match DrafterFile::read(&bytes) {
+    let read = match bytes.starts_with(b"GGUF") {
+        true => block_on(DrafterFile::read_gguf(&bytes)),
+        false => DrafterFile::read(&bytes),
+    };
+    let file = match read {
         Err(DrafterError::Missing { field, .. }) if is_configuration(&field) && config.is_file() => {
             let json = String::from_utf8(files::read(&config, CONFIG_LIMIT)?)
                 .map_err(|error| failed(&config, io::Error::other(error.utf8_error().to_string())))?;

@@ -4,6 +4,7 @@
 mod args;
 mod costs;
 mod drafter;
+mod find;
 mod plan;
 mod report;
 mod shape;
@@ -11,6 +12,8 @@ mod shape;
 pub(crate) use self::args::{Choice, DraftArgs, Mode, SpeculationArgs, check_drafter};
 pub(crate) use self::costs::{CostKey, prepare};
 pub(crate) use self::drafter::{DrafterInput, read as read_drafter};
+use self::find::default_drafter;
+pub(crate) use self::find::find as find_drafter;
 pub(crate) use self::plan::PlanReport;
 pub(crate) use self::report::{CostsReport, PhaseMs, Report, summary};
 use self::shape::ShapeArgs;

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod download;
+mod drafter;
 mod engine;
 mod inspect;
 mod named;
@@ -17,10 +18,13 @@ use std::process::{Command, Output};
 fn redraft(home: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_redraft"));
     command.args(arguments).stdin(std::process::Stdio::null());
+    // Outside the checkout, whose drafters would be found.
+    command.current_dir(home);
     for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "HF_TOKEN", "RUST_LOG", "HF_HUB_DOWNLOAD_TIMEOUT"]
     {
         command.env_remove(name).env_remove(name.to_lowercase());
     }
+    command.env_remove("REDRAFT_MODELS");
     command
         .env("XDG_CACHE_HOME", home)
         .env("HOME", home)

@@ -36,6 +36,23 @@ impl DrafterFile {
     }
 }
 
+impl TargetFingerprint {
+    /// The fingerprint in the header of a safetensors file: its JSON text, without the length before it and the tensors
+    /// behind. None where the file does not say what it is for, or is no drafter of this project.
+    ///
+    /// # Errors
+    ///
+    /// [`DrafterError`] when the text is no such header, or says something that cannot be.
+    pub fn of_header(header: &[u8]) -> Result<Option<Self>, DrafterError> {
+        const FIELD: &str = "safetensors header";
+        let value =
+            serde_json::from_slice(header).map_err(|source| DrafterError::Json { field: FIELD, source })?;
+        let metadata = Object::new(FIELD, &value)?.object("__metadata__")?;
+        let text = metadata.map(|metadata| metadata.str(METADATA_KEY)).transpose()?.flatten();
+        text.map(Own::parse).transpose()?.map(|own| own.target()).transpose().map(Option::flatten)
+    }
+}
+
 fn read(bytes: &[u8], config_json: Option<&str>) -> Result<DrafterFile, DrafterError> {
     let container = |source: SafeTensorError| DrafterError::Container { source };
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(container)?;

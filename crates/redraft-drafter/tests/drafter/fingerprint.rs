@@ -71,3 +71,20 @@ fn a_drafter_is_checked_with_or_without_a_fingerprint() {
         assert!(error.contains(field), "{field} is not in: {error}");
     }
 }
+
+/// Which model a drafter is for can be told without its weights.
+#[test]
+fn the_header_alone_says_what_a_drafter_is_for() {
+    let header = |bytes: Vec<u8>| {
+        let length = usize::try_from(u64::from_le_bytes(*bytes.first_chunk().unwrap())).unwrap();
+        bytes[8..8 + length].to_vec()
+    };
+    let known = TinyDrafter::default().to_file().unwrap();
+    assert_eq!(TargetFingerprint::of_header(&header(known.write())).unwrap().as_ref(), known.target());
+    let unknown = TinyDrafter { fingerprint: false, ..TinyDrafter::default() }.to_file().unwrap();
+    assert_eq!(TargetFingerprint::of_header(&header(unknown.write())).unwrap(), None);
+    assert_eq!(TargetFingerprint::of_header(b"{}").unwrap(), None, "somebody's weights");
+    for bad in [&b"{"[..], b"[]", br#"{"__metadata__": 1}"#, br#"{"__metadata__": {"redraft": "{}"}}"#] {
+        assert!(TargetFingerprint::of_header(bad).is_err(), "{}", String::from_utf8_lossy(bad));
+    }
+}

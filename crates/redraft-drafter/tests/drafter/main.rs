@@ -3,6 +3,7 @@
 mod checkpoints;
 mod fingerprint;
 mod hostile;
+mod interchange;
 mod model;
 mod round_trip;
 mod writer;

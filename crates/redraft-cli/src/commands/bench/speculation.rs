@@ -56,7 +56,8 @@ impl SpeculationArgs {
         }
         let looked_at: &[Mode] = if modes.is_empty() { &[Mode::Off] } else { &modes };
         self.draft.shape.check(looked_at).map_err(CliError::Usage)?;
-        let drafter = self.draft.file(&engine.model);
+        let used = modes.iter().any(|mode| mode.uses_drafter());
+        let drafter = self.draft.file(&engine.model, used)?;
         let mut proposers = Vec::new();
         for &mode in &modes {
             let plan = self.draft.shape.plan(mode, modes.len() == 1).map_err(CliError::Usage)?;
@@ -69,7 +70,6 @@ impl SpeculationArgs {
             Some(file) => prompts::read(file, limit)?,
             None => prompts::built_in(),
         };
-        let used = modes.iter().any(|mode| mode.uses_drafter());
         if self.draft.uncoupled && !used {
             return Err(CliError::Usage(
                 "--uncoupled: nothing in the list of --speculate has a drafter".into(),

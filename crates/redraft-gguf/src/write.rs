@@ -1,11 +1,25 @@
 //! Writing GGUF files.
 
-use redraft_gguf::{Array, GgmlType, Value};
+use crate::error::GgufError;
+use crate::metadata::{Array, Value};
+use crate::types::GgmlType;
+use std::collections::HashSet;
 
 /// Builds a GGUF file (version 2 or 3, little-endian) from metadata and encoded tensors.
 ///
-/// Nothing is validated: tests also need files that lie. Keys and tensors are written in the order given,
-/// duplicates included; a tensor's bytes need not match its dimensions.
+/// Keys and tensors are written in the order given; [`Self::to_bytes`] refuses what [`Gguf::read`](crate::Gguf::read)
+/// would. The key `general.alignment` is the writer's own: see [`Self::with_alignment`].
+///
+/// ```
+/// use redraft_gguf::{GgmlType, Gguf, GgufWriter, Value, quantize};
+///
+/// let mut writer = GgufWriter::new();
+/// writer.metadata("general.architecture", Value::String("llama".into()));
+/// writer.tensor("output_norm.weight", &[4], GgmlType::F32, quantize(GgmlType::F32, &[1.0; 4])?);
+/// let file = writer.to_bytes()?;
+/// assert_eq!(pollster::block_on(Gguf::read(&file))?.tensors[0].dims, [4]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct GgufWriter {
     version: u32,
@@ -24,6 +38,10 @@ struct Tensor {
 
 /// Alignment of tensor data in files that do not state one, in bytes.
 const DEFAULT_ALIGNMENT: u32 = 32;
+/// Where a file states another one.
+const ALIGNMENT: &str = "general.alignment";
+/// Most dimensions of a tensor.
+const MAX_DIMS: usize = 4;
 
 impl Default for GgufWriter {
     fn default() -> Self {
@@ -33,6 +51,7 @@ impl Default for GgufWriter {
 
 impl GgufWriter {
     /// An empty file of version 3 with the default alignment of 32 bytes.
+    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -44,8 +63,8 @@ impl GgufWriter {
         self
     }
 
-    /// Sets the alignment of tensor data in bytes; other than 32, it is also written as
-    /// `general.alignment`, before all other keys. Zero aligns nothing.
+    /// Sets the alignment of tensor data in bytes, a power of two from 8 on; other than 32, it is also written as
+    /// `general.alignment`, before all other keys.
     #[must_use]
     pub fn with_alignment(mut self, alignment: u32) -> Self {
         self.alignment = alignment;
@@ -65,9 +84,21 @@ impl GgufWriter {
     }
 
     /// The file. Tensor data is zero-padded to the alignment, after the last tensor too.
-    pub fn to_bytes(&self) -> Vec<u8> {
-        let alignment = (self.alignment != DEFAULT_ALIGNMENT)
-            .then(|| ("general.alignment".to_owned(), Value::U32(self.alignment)));
+    ///
+    /// # Errors
+    ///
+    /// [`GgufError`] names the key or the tensor that cannot be written: a name that occurs twice, dimensions that the
+    /// bytes do not fill, an alignment or a version that no reader takes.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, GgufError> {
+        self.check()?;
+        Ok(self.to_bytes_unchecked())
+    }
+
+    /// The file, whatever was put in it: tests need files that lie.
+    #[must_use]
+    pub fn to_bytes_unchecked(&self) -> Vec<u8> {
+        let alignment =
+            (self.alignment != DEFAULT_ALIGNMENT).then(|| (ALIGNMENT.to_owned(), Value::U32(self.alignment)));
         let mut out = Bytes(b"GGUF".to_vec());
         out.put(self.version.to_le_bytes());
         out.count(self.tensors.len());
@@ -87,8 +118,9 @@ impl GgufWriter {
             offset = self.aligned(offset + tensor.bytes.len());
         }
         out.0.resize(self.aligned(out.0.len()), 0);
+        out.0.reserve(offset);
         for tensor in &self.tensors {
-            out.0.extend(&tensor.bytes);
+            out.0.extend_from_slice(&tensor.bytes);
             // The data section starts aligned, so aligning the whole file aligns inside it.
             out.0.resize(self.aligned(out.0.len()), 0);
         }
@@ -97,6 +129,51 @@ impl GgufWriter {
 
     fn aligned(&self, length: usize) -> usize {
         length.next_multiple_of((self.alignment as usize).max(1))
+    }
+
+    fn check(&self) -> Result<(), GgufError> {
+        let invalid = |field: String, wanted: &str, found: String| GgufError::Invalid {
+            field,
+            wanted: wanted.to_owned(),
+            found,
+        };
+        if !(2..=3).contains(&self.version) {
+            return Err(invalid("version".into(), "2 or 3", self.version.to_string()));
+        }
+        if !self.alignment.is_power_of_two() || self.alignment < 8 {
+            return Err(invalid(ALIGNMENT.into(), "a power of two from 8 on", self.alignment.to_string()));
+        }
+        let mut keys = HashSet::new();
+        for (key, _) in &self.metadata {
+            if key == ALIGNMENT {
+                let wanted = "no such key: the writer's alignment decides";
+                return Err(invalid(ALIGNMENT.into(), wanted, "one among the metadata".into()));
+            }
+            if !keys.insert(key) {
+                return Err(GgufError::Duplicate { field: "metadata key", name: key.clone() });
+            }
+        }
+        let mut names = HashSet::new();
+        for Tensor { name, dims, kind, bytes } in &self.tensors {
+            if !names.insert(name) {
+                return Err(GgufError::Duplicate { field: "tensor name", name: name.clone() });
+            }
+            let field = || format!("tensor {name:?}");
+            if dims.is_empty() || dims.len() > MAX_DIMS || dims.contains(&0) {
+                return Err(invalid(field(), "one to four dimensions above 0", format!("{dims:?}")));
+            }
+            let rows = dims.iter().skip(1).try_fold(1_u64, |rows, dim| rows.checked_mul(*dim));
+            let columns = dims.first().copied().unwrap_or(0);
+            let size = kind.row_bytes(columns).zip(rows).and_then(|(row, rows)| row.checked_mul(rows));
+            if size != Some(bytes.len() as u64) {
+                let wanted = match size {
+                    Some(size) => format!("{size} bytes, which {dims:?} of {kind} take"),
+                    None => format!("columns that are whole {kind} blocks, found {dims:?}"),
+                };
+                return Err(invalid(field(), &wanted, format!("{} bytes", bytes.len())));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -174,5 +251,44 @@ impl Bytes {
         self.put(code.to_le_bytes());
         self.count(values.len());
         values.iter().for_each(|value| put(self, value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::GgufWriter;
+    use crate::{GgmlType, GgufError, Value};
+
+    fn refused(writer: &GgufWriter, words: &[&str]) {
+        let error: GgufError = writer.to_bytes().unwrap_err();
+        for word in words {
+            assert!(error.to_string().contains(word), "{word:?} is not in: {error}");
+        }
+    }
+
+    #[test]
+    fn what_no_reader_takes_is_not_written() {
+        let one = |name: &str, dims: &[u64], kind, bytes: usize| {
+            let mut writer = GgufWriter::new();
+            writer.tensor(name, dims, kind, vec![0; bytes]);
+            writer
+        };
+        refused(&GgufWriter::new().with_version(4), &["version", "4"]);
+        refused(&GgufWriter::new().with_alignment(24), &["general.alignment", "24"]);
+        refused(&GgufWriter::new().with_alignment(4), &["general.alignment", "4"]);
+        refused(&one("a", &[3], GgmlType::F32, 8), &["\"a\"", "12 bytes", "8 bytes"]);
+        refused(&one("a", &[33, 2], GgmlType::Q8_0, 68), &["\"a\"", "Q8_0", "33"]);
+        refused(&one("a", &[u64::MAX, 3], GgmlType::F32, 8), &["\"a\""]);
+        refused(&one("a", &[2, 0], GgmlType::F32, 0), &["\"a\"", "above 0"]);
+        refused(&one("a", &[], GgmlType::F32, 4), &["\"a\"", "one to four"]);
+        let mut twice = one("a", &[1], GgmlType::F32, 4);
+        twice.tensor("a", &[1], GgmlType::F32, vec![0; 4]);
+        refused(&twice, &["tensor name", "\"a\""]);
+        let mut keys = GgufWriter::new();
+        keys.metadata("k", Value::U8(1)).metadata("k", Value::U8(2));
+        refused(&keys, &["metadata key", "\"k\""]);
+        let mut alignment = GgufWriter::new();
+        alignment.metadata("general.alignment", Value::U32(64));
+        refused(&alignment, &["general.alignment"]);
     }
 }
