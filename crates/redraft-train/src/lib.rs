@@ -1,0 +1,12 @@
+//! Training of drafters: from a target model and text to a drafter file with reconsideration.
+
+pub mod corpus;
+pub mod data;
+pub mod drafter;
+mod error;
+mod ops;
+pub mod prepare;
+pub mod target;
+pub mod train;
+
+pub use error::TrainError;
