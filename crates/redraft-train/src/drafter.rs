@@ -134,6 +134,22 @@ impl Drafter {
         }
     }
 
+    /// As [`Self::queries`], of rows that are at `positions`, `[rows]`.
+    #[must_use]
+    pub fn queries_at(&self, frame: &Frame, input: Tensor<3>, positions: &Tensor<1, Int>) -> Tensor<4> {
+        frame.rope.turn_at(to_heads(product(input, self.q.val()), frame.config.heads as usize), positions)
+    }
+
+    /// As [`Self::keys_values`], of rows that are at `positions`, `[rows]`.
+    #[must_use]
+    pub fn keys_values_at(&self, frame: &Frame, input: Tensor<3>, positions: &Tensor<1, Int>) -> KeysValues {
+        let heads = frame.config.kv_heads as usize;
+        KeysValues {
+            keys: frame.rope.turn_at(to_heads(product(input.clone(), self.k.val()), heads), positions),
+            values: to_heads(product(input, self.v.val()), heads),
+        }
+    }
+
     /// The layer's output behind attention, `[batch, rows, hidden]`; `attended` is `[batch, rows, heads · head_dim]`.
     /// A second pass adds what its adapter makes of `input`.
     #[must_use]

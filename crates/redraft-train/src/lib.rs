@@ -1,11 +1,13 @@
 //! Training of drafters: from a target model and text to a drafter file with reconsideration.
 
+pub mod calibrate;
 pub mod corpus;
 pub mod data;
 pub mod drafter;
 mod error;
 mod ops;
 pub mod prepare;
+pub mod replay;
 pub mod target;
 pub mod train;
 

@@ -1,7 +1,7 @@
 //! The few operations that the target and the drafter share.
 
 use burn::tensor::activation::softmax;
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 
 /// What is added to scores that must not count. Finite, so that a row with nothing to attend to stays a number.
 const MASKED: f32 = -1e30;
@@ -66,6 +66,15 @@ impl RopeTable {
         let [_, _, rows, head_dim] = x.dims();
         let at = |table: &Tensor<2>| table.clone().slice([first..first + rows, 0..head_dim]).unsqueeze();
         let half = head_dim / 2;
+        let low = x.clone().narrow(3, 0, half);
+        let high = x.clone().narrow(3, half, half);
+        x * at(&self.cos) + Tensor::cat(vec![high.neg(), low], 3) * at(&self.sin)
+    }
+
+    /// Turns `x`, `[batch, heads, rows, head_dim]`, whose row r is at `positions[r]`.
+    pub(crate) fn turn_at(&self, x: Tensor<4>, positions: &Tensor<1, Int>) -> Tensor<4> {
+        let at = |table: &Tensor<2>| table.clone().select(0, positions.clone()).unsqueeze();
+        let half = x.dims()[3] / 2;
         let low = x.clone().narrow(3, 0, half);
         let high = x.clone().narrow(3, half, half);
         x * at(&self.cos) + Tensor::cat(vec![high.neg(), low], 3) * at(&self.sin)
