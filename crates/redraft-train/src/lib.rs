@@ -8,6 +8,7 @@ mod error;
 mod ops;
 pub mod prepare;
 pub mod replay;
+pub mod study;
 pub mod target;
 pub mod train;
 

@@ -3,6 +3,7 @@
 //! Of every node on the true way the children are known to be right or wrong. [`Samples`] counts them by depth, rank
 //! and log-probability, [`fit`] turns the counts into the tables of a drafter file.
 
+pub mod args;
 mod fit;
 mod samples;
 

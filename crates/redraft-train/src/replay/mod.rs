@@ -7,6 +7,7 @@
 //!
 //! What differs from the engine: keys and values are f32, and sums have another order, so near-ties may fall otherwise.
 
+pub mod args;
 mod attention;
 mod bootstrap;
 mod counts;

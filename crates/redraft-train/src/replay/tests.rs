@@ -145,7 +145,7 @@ fn script(tiny: &TinyDrafter, variant: &Variant, rounds: usize, seed: u64) -> Sc
         }
         let text: Vec<TokenId> = tokens.iter().copied().map(TokenId).collect();
         let stable = adapter.drafter.length();
-        let mut run = |adapter: &mut Adapter, draft: &mut Draft| {
+        let run = |adapter: &mut Adapter, draft: &mut Draft| {
             adapter.rows.retain(|&id, _| id == 0);
             draft.run(adapter, &text).unwrap();
             adapter.drafter.truncate(stable);

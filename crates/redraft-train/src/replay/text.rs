@@ -56,6 +56,13 @@ impl<'a> TextSet<'a> {
         self.items.is_empty()
     }
 
+    /// At most `count` texts from `start` on.
+    #[must_use]
+    pub fn part(&self, start: usize, count: usize) -> Self {
+        let items = self.items.iter().skip(start).take(count).cloned().collect();
+        Self { corpus: self.corpus, items }
+    }
+
     /// The sets, each once, in order.
     #[must_use]
     pub fn sets(&self) -> Vec<String> {
