@@ -140,8 +140,11 @@ fn falling(cells: &[Cell], prior: &[f64], strength: f64) -> Vec<f64> {
     blocks.into_iter().flat_map(|(right, all, count)| std::iter::repeat_n(right / all, count)).collect()
 }
 
-fn sum<'a, const N: usize>(rows: impl Iterator<Item = &'a [Cell; N]>) -> Vec<Cell> {
-    rows.fold(vec![Cell::default(); N], |mut sum, row| {
+/// Cells of rows of one length, added up.
+fn sum<R: AsRef<[Cell]>>(rows: impl Iterator<Item = R>) -> Vec<Cell> {
+    rows.fold(Vec::new(), |mut sum, row| {
+        let row = row.as_ref();
+        sum.resize(row.len(), Cell::default());
         for (sum, cell) in sum.iter_mut().zip(row) {
             sum.all += cell.all;
             sum.right += cell.right;

@@ -1,5 +1,7 @@
 //! What replayed rounds came to.
 
+use std::borrow::Borrow;
+
 use redraft_decode::draft::{Accept, Draft, MAX_DEPTH, NONE, RoundStats, SpeculationStats, Stop};
 use serde::{Deserialize, Serialize};
 
@@ -93,9 +95,9 @@ impl Counts {
 
     /// The counts of all.
     #[must_use]
-    pub fn sum<'a>(all: impl IntoIterator<Item = &'a Self>) -> Self {
+    pub fn sum(all: impl IntoIterator<Item = impl Borrow<Self>>) -> Self {
         all.into_iter().fold(Self::default(), |mut sum, counts| {
-            sum.add(counts);
+            sum.add(counts.borrow());
             sum
         })
     }

@@ -170,7 +170,7 @@ fn prompt_id(entry: &Entry) -> u64 {
 ///
 /// Row t has the target's feature of token t and the token t + 1; it is the first pass of a root at t + 1.
 #[derive(Clone, Debug, Default)]
-pub struct Extended {
+pub(super) struct Extended {
     pub(super) rows: usize,
     pub(super) width: usize,      // of a head
     pub(super) keys: Vec<f32>,    // [key heads, rows, width]
