@@ -4,9 +4,11 @@ pub mod corpus;
 pub mod data;
 pub mod drafter;
 mod error;
+pub mod generate;
 mod ops;
 pub mod prepare;
 pub mod target;
 pub mod train;
 
+pub use corpus::write_atomically;
 pub use error::TrainError;
