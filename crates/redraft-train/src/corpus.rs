@@ -255,7 +255,10 @@ impl Corpus {
 }
 
 /// Writes a file so that it is either the old one or the new one, whenever the process ends.
-pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), TrainError> {
+///
+/// # Errors
+/// [`TrainError::Io`].
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), TrainError> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = tempfile::NamedTempFile::new_in(directory).map_err(TrainError::io(directory))?;
     file.write_all(bytes).map_err(TrainError::io(path))?;

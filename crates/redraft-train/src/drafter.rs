@@ -54,16 +54,6 @@ impl Frame {
         Self { config, embedding, rope }
     }
 
-    /// The same on another device.
-    #[must_use]
-    pub fn to_device(&self, device: &Device) -> Self {
-        Self {
-            config: self.config.clone(),
-            embedding: self.embedding.clone().to_device(device),
-            rope: self.rope.to_device(device),
-        }
-    }
-
     /// Embeddings of `tokens`, `[batch, rows]` → `[batch, rows, hidden]`.
     #[must_use]
     pub fn embed(&self, tokens: Tensor<2, Int>) -> Tensor<3> {

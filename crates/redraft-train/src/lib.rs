@@ -5,6 +5,7 @@ pub mod corpus;
 pub mod data;
 pub mod drafter;
 mod error;
+pub mod generate;
 mod ops;
 pub mod prepare;
 pub mod replay;
@@ -12,4 +13,5 @@ pub mod study;
 pub mod target;
 pub mod train;
 
+pub use corpus::write_atomically;
 pub use error::TrainError;

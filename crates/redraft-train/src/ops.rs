@@ -57,10 +57,6 @@ impl RopeTable {
         Self { cos: table(cos), sin: table(sin) }
     }
 
-    pub(crate) fn to_device(&self, device: &Device) -> Self {
-        Self { cos: self.cos.clone().to_device(device), sin: self.sin.clone().to_device(device) }
-    }
-
     /// Turns `x`, `[batch, heads, rows, head_dim]`, whose row r is at position `first + r`.
     pub(crate) fn turn(&self, x: Tensor<4>, first: usize) -> Tensor<4> {
         let [_, _, rows, head_dim] = x.dims();

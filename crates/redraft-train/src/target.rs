@@ -135,6 +135,21 @@ pub struct Target {
     device: Device,
 }
 
+/// Keys, after RoPE, and values of texts that are being written.
+pub struct Cache {
+    layers: Vec<[Tensor<4>; 2]>, // each [batch, kv_heads, positions, head_dim]
+    length: usize,
+}
+
+impl Cache {
+    /// Keeps these texts only, in this order.
+    pub fn select(&mut self, texts: &Tensor<1, Int>) {
+        for tensor in self.layers.iter_mut().flatten() {
+            *tensor = tensor.clone().select(0, texts.clone());
+        }
+    }
+}
+
 /// What the target says of a batch of texts.
 pub struct Teaching {
     /// The three captures behind one another, `[batch, rows, 3 · hidden]`.
@@ -222,18 +237,7 @@ impl Target {
         let mut captured = Vec::new();
         for (index, layer) in (0_u32..).zip(&self.layers) {
             self.capture(index, &x, &mut captured);
-            let normed = rms_norm(x.clone(), layer.attn_norm.clone(), eps);
-            let project = |weight: &Tensor<2>, which: usize, heads: usize| {
-                let out = product(normed.clone(), weight.clone());
-                let out = match &layer.bias {
-                    Some(bias) => out + bias[which].clone().unsqueeze(),
-                    None => out,
-                };
-                to_heads(out, heads)
-            };
-            let q = self.rope.turn(project(&layer.q, 0, heads), 0);
-            let k = self.rope.turn(project(&layer.k, 1, kv_heads), 0);
-            let v = project(&layer.v, 2, kv_heads);
+            let [q, k, v] = self.projections(layer, x.clone(), 0);
             let attended = from_heads(causal_attention(q, k, v, mask.clone()));
             x = x + product(attended, layer.output.clone());
             let normed = rms_norm(x.clone(), layer.ffn_norm.clone(), eps);
@@ -241,6 +245,59 @@ impl Target {
         }
         self.capture(self.config.layers, &x, &mut captured);
         Teaching { features: Tensor::cat(captured, 2), hidden: rms_norm(x, self.norm.clone(), eps) }
+    }
+
+    /// Room for the keys and values of `batch` texts of up to `positions` tokens.
+    #[must_use]
+    pub fn cache(&self, batch: usize, positions: usize) -> Cache {
+        let shape = [batch, self.config.kv_heads as usize, positions, self.config.head_dim as usize];
+        let layer = || [Tensor::zeros(shape, &self.device), Tensor::zeros(shape, &self.device)];
+        Cache { layers: self.layers.iter().map(|_| layer()).collect(), length: 0 }
+    }
+
+    /// Runs the next token of every text of the cache, `[batch]`, all at one position; answers the last hidden state
+    /// after the final norm, `[batch, hidden]`.
+    #[must_use]
+    pub fn step(&self, cache: &mut Cache, tokens: Tensor<1, Int>) -> Tensor<2> {
+        let [batch] = tokens.dims();
+        let (heads, kv_heads) = (self.config.heads as usize, self.config.kv_heads as usize);
+        let (head_dim, eps) = (self.config.head_dim as usize, self.config.rms_eps);
+        let at = cache.length;
+        let mut x: Tensor<3> = self.embedding.clone().select(0, tokens).unsqueeze_dim(1);
+        for (layer, [keys, values]) in self.layers.iter().zip(&mut cache.layers) {
+            let [q, k, v] = self.projections(layer, x.clone(), at);
+            let place = [0..batch, 0..kv_heads, at..at + 1, 0..head_dim];
+            for (all, new) in [(&mut *keys, k), (&mut *values, v)] {
+                let owned = std::mem::replace(all, Tensor::empty([1, 1, 1, 1], &self.device));
+                *all = owned.slice_assign(place.clone(), new);
+            }
+            let q = ops::group(q, kv_heads).mul_scalar(ops::scale(head_dim));
+            let scores = q.matmul(keys.clone().narrow(2, 0, at + 1).transpose());
+            let weights = burn::tensor::activation::softmax(scores, 3);
+            let out = ops::ungroup(weights.matmul(values.clone().narrow(2, 0, at + 1)), heads);
+            x = x + product(from_heads(out), layer.output.clone());
+            let normed = rms_norm(x.clone(), layer.ffn_norm.clone(), eps);
+            x = x + ops::swiglu(normed, layer.gate.clone(), layer.up.clone(), layer.down.clone());
+        }
+        cache.length += 1;
+        rms_norm(x, self.norm.clone(), eps).squeeze_dim(1)
+    }
+
+    /// Queries, keys (both after RoPE, from position `first` on) and values of a layer.
+    fn projections(&self, layer: &Layer, x: Tensor<3>, first: usize) -> [Tensor<4>; 3] {
+        let (heads, kv_heads) = (self.config.heads as usize, self.config.kv_heads as usize);
+        let normed = rms_norm(x, layer.attn_norm.clone(), self.config.rms_eps);
+        let project = |weight: &Tensor<2>, which: usize, heads: usize| {
+            let out = product(normed.clone(), weight.clone());
+            let out = match &layer.bias {
+                Some(bias) => out + bias[which].clone().unsqueeze(),
+                None => out,
+            };
+            to_heads(out, heads)
+        };
+        let q = self.rope.turn(project(&layer.q, 0, heads), first);
+        let k = self.rope.turn(project(&layer.k, 1, kv_heads), first);
+        [q, k, project(&layer.v, 2, kv_heads)]
     }
 
     fn capture(&self, layer: u32, x: &Tensor<3>, captured: &mut Vec<Tensor<3>>) {

@@ -14,6 +14,11 @@ use crate::error::TrainError;
 use crate::prepare::floats;
 use crate::target::Target;
 
+/// Weight of a new drafter's last norm. At 1 its first guesses are as decided as the target's own and nearly all wrong:
+/// after 36 steps on the text of docs/training.md the loss was 5.48 from 0.3, 5.71 from 0.2 with a third of the pass
+/// through `fc`, 6.00 from 0.3 without that; from 1 it was still above 10.
+const FIRST_SCALE: f32 = 0.3;
+
 /// SplitMix64, to start weights from a seed whatever the device.
 struct Random(u64);
 
@@ -105,7 +110,7 @@ impl Drafter {
             gate: matrix(random.matrix(ffn, hidden, 1.0), ffn, device),
             up: matrix(random.matrix(ffn, hidden, 1.0), ffn, device),
             down: matrix(random.matrix(hidden, ffn, 0.5), hidden, device),
-            norm: ones(hidden),
+            norm: vector(vec![FIRST_SCALE; hidden], device),
             head: matrix(head, draft_ids.len(), device),
             pass: vector(vec![0.0; hidden], device),
             adapter_down: matrix(random.matrix(rank, 2 * hidden, 1.0), rank, device),

@@ -30,7 +30,7 @@ pub struct Scores {
 /// Compares `logits`, `[rows, draft vocab]`, with the `teacher`'s distribution of each row and its `choice`.
 #[must_use]
 pub fn score(logits: &Tensor<2>, teacher: Tensor<2>, choice: Tensor<1, Int>, objective: Objective) -> Scores {
-    let z = logits.clone().inner();
+    let z = logits.clone().without_autodiff();
     let (best, at) = z.clone().max_dim_with_indices(1);
     let weights = (z.clone() - best.clone()).exp();
     let sum = weights.clone().sum_dim(1);
@@ -57,7 +57,7 @@ impl Scores {
     /// logits is known in closed form, which spares the graph of everything between.
     #[must_use]
     pub fn surrogate(self, logits: Tensor<2>, weight: Tensor<2>) -> Tensor<1> {
-        (logits * Tensor::from_inner(self.gradient * weight)).sum()
+        (logits * (self.gradient * weight)).sum()
     }
 }
 
@@ -84,18 +84,18 @@ mod tests {
             let found: Vec<f32> = z.grad(&grads).unwrap().into_data().to_vec().unwrap();
 
             let z = Tensor::<2>::from_floats(values, &device).require_grad();
-            let teacher = Tensor::from_inner(p.clone());
+            let teacher = p.clone();
             let log_q = log_softmax(z.clone(), 1);
             let entropy = (teacher.clone() * log_q.clone()).sum_dim(1).neg();
             let loss = match objective {
                 Objective::CrossEntropy => entropy,
                 Objective::Acceptance => {
-                    let share = Tensor::from_inner(accepted.mul_scalar(-3.0).exp());
+                    let share = accepted.mul_scalar(-3.0).exp();
                     let distance = teacher.min_pair(log_q.exp()).sum_dim(1).neg();
                     entropy * share.clone() + distance * share.neg().add_scalar(1.0)
                 }
             };
-            let grads = (loss * Tensor::from_inner(weight.clone())).sum().backward();
+            let grads = (loss * weight.clone()).sum().backward();
             let wanted: Vec<f32> = z.grad(&grads).unwrap().into_data().to_vec().unwrap();
             for (found, wanted) in found.iter().zip(&wanted) {
                 assert!((found - wanted).abs() < 1e-6, "{objective:?}: {found} and {wanted}");

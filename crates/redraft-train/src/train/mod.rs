@@ -74,6 +74,8 @@ pub struct TrainOptions {
     pub second_wrong: f64,
     /// 1 − q(top-1) above which a row is hesitant.
     pub hesitant: f64,
+    /// Texts of the corpus, from its first, that are trained on and evaluated with; all if 0.
+    pub texts: usize,
     /// Of the order of samples.
     pub seed: u64,
     /// Held-out samples that each evaluation reads.
@@ -103,6 +105,7 @@ impl Default for TrainOptions {
             second_decisive: 1.0,
             second_wrong: 1.0,
             hesitant: 0.4,
+            texts: 0,
             seed: 1,
             evaluation_samples: 64,
             evaluate_every: 100,
@@ -197,13 +200,19 @@ pub struct Outcome {
 /// [`TrainError`]; checkpoints that were written stay.
 pub fn train(setting: &Setting<'_>, drafter: Drafter, options: &TrainOptions) -> Result<Outcome, TrainError> {
     options.check()?;
-    let samples = setting.corpus.indices(Split::Train);
-    let mut held_out = setting.corpus.indices(Split::HeldOut);
+    let all = setting.corpus.manifest().samples.len();
+    let texts = if options.texts == 0 { all } else { options.texts };
+    if texts > setting.corpus.ready() {
+        let wanted = format!("at most {}, the texts that have features", setting.corpus.ready());
+        return Err(TrainError::setting("--texts", wanted, texts));
+    }
+    let [mut samples, mut held_out] = [Split::Train, Split::HeldOut].map(|split| setting.corpus.indices(split));
+    samples.retain(|&index| index < texts);
+    held_out.retain(|&index| index < texts);
     held_out.truncate(options.evaluation_samples.max(1));
     if samples.is_empty() || held_out.is_empty() {
         return Err(TrainError::setting("--data", "samples on both sides of the split", "none on one side"));
     }
-    let training = setting.device.clone().autodiff();
     let epoch_plan = |epoch: u32| batch::plan(setting.corpus, &samples, options.batch_tokens, options.seed + u64::from(epoch));
     // Batches of an epoch differ by a few from those of another: the schedule goes by the sum.
     let lengths: Vec<u64> = (0..options.epochs).map(|epoch| epoch_plan(epoch).len() as u64).collect();
@@ -217,11 +226,11 @@ pub fn train(setting: &Setting<'_>, drafter: Drafter, options: &TrainOptions) ->
         .with_weight_decay(options.weight_decay)
         .with_grad_clipping(Some(GradientClippingConfig::Norm(options.clip)));
     let mut optimizer: ModuleOptimizer = adam.init();
-    let mut drafter = frozen(drafter.to_device(&training), options.stage);
+    let mut drafter = frozen(drafter, options.stage);
     let mut state = State::default();
     if let Some(found) = checkpoints.load(drafter.clone(), adam.init())? {
         let (loaded, adam, at) = found;
-        drafter = frozen(loaded.to_device(&training), options.stage);
+        drafter = frozen(loaded, options.stage);
         (optimizer, state) = (adam, at);
     }
     let bar = if setting.progress { ProgressBar::new(total) } else { ProgressBar::hidden() };
@@ -244,7 +253,7 @@ pub fn train(setting: &Setting<'_>, drafter: Drafter, options: &TrainOptions) ->
         for indices in plan.iter().skip(usize::try_from(state.step - start).unwrap_or(usize::MAX)) {
             let begun = Instant::now();
             let batch = load(setting, indices, options.steps)?;
-            let (gradients, metrics) = step(setting, &drafter, &batch, options, &training)?;
+            let (gradients, metrics) = step(setting, &drafter, &batch, options)?;
             if !metrics.loss.is_finite() {
                 return Err(TrainError::Diverged { step: state.step, loss: metrics.loss as f32 });
             }
@@ -287,7 +296,7 @@ pub fn train(setting: &Setting<'_>, drafter: Drafter, options: &TrainOptions) ->
     bar.finish();
     let drafter = checkpoints.best(drafter)?;
     let best = state.best.unwrap_or_default();
-    Ok(Outcome { drafter: drafter.to_device(&setting.device).no_grad(), best, steps: state.step })
+    Ok(Outcome { drafter: drafter.valid(), best, steps: state.step })
 }
 
 fn load(setting: &Setting<'_>, indices: &[usize], steps: usize) -> Result<Batch, TrainError> {
@@ -325,7 +334,7 @@ fn frozen(mut drafter: Drafter, stage: Stage) -> Drafter {
 
 fn require<const D: usize>(param: &mut Param<Tensor<D>>, wanted: bool) {
     let id = param.id;
-    *param = Param::initialized(id, param.val().detach().set_require_grad(wanted));
+    *param = Param::initialized(id, param.val().without_autodiff().autodiff().set_require_grad(wanted));
 }
 
 /// Gradients and metrics of a batch.
@@ -334,16 +343,9 @@ fn step(
     drafter: &Drafter,
     batch: &Batch,
     options: &TrainOptions,
-    training: &Device,
 ) -> Result<(GradientsParams, Metrics), TrainError> {
-    let tracked = Batch {
-        tokens: batch.tokens.clone().to_device(training),
-        features: Tensor::from_inner(batch.features.clone()),
-        ..batch.clone()
-    };
-    let frame = setting.frame.to_device(training);
     let second = options.stage != Stage::Base;
-    let outputs = unroll(drafter, &frame, &tracked, second);
+    let outputs = unroll(drafter, &setting.frame, batch, second);
     let mut metrics = Metrics::default();
     let mut total: Option<Tensor<1>> = None;
     let mut weight = 1.0;
@@ -392,7 +394,7 @@ pub fn evaluate(
     samples: &[usize],
     options: &TrainOptions,
 ) -> Result<Metrics, TrainError> {
-    let drafter = drafter.clone().to_device(&setting.device).no_grad();
+    let drafter = drafter.valid();
     let mut sum = Metrics::default();
     for indices in batch::plan(setting.corpus, samples, options.batch_tokens, 0) {
         let batch = load(setting, &indices, options.steps)?;
