@@ -12,6 +12,8 @@ mod plot;
 mod report;
 mod select;
 mod spec;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
