@@ -11,17 +11,17 @@ use crate::error::TrainError;
 
 /// An evaluation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Point {
+pub(super) struct Point {
     /// Optimizer steps so far.
-    pub step: u64,
+    pub(super) step: u64,
     /// Learning rate of the last.
-    pub rate: f64,
+    pub(super) rate: f64,
     /// Seconds of training so far.
-    pub seconds: f64,
+    pub(super) seconds: f64,
     /// Over the batches since the last evaluation.
-    pub train: Metrics,
+    pub(super) train: Metrics,
     /// On held-out samples.
-    pub held_out: Metrics,
+    pub(super) held_out: Metrics,
 }
 
 /// Writes `curves.json` and `curves.svg`.

@@ -104,7 +104,7 @@ fn unrolled_rows_are_drafted_rows() {
         assert_eq!(outputs.len(), steps, "{name}: all steps have rows");
         let mut compared = 0;
         for (step, (rows, output)) in batch.steps.iter().zip(&outputs).enumerate() {
-            let places: Vec<i64> = rows.rows.clone().into_data().to_vec().expect("integers");
+            let places: Vec<i64> = rows.rows.clone().try_into_vec_as().expect("integers");
             let first: Vec<f32> = drafter.logits(output.first.clone()).into_data().to_vec().expect("floats");
             let second = output.second.clone().expect("second passes");
             let second: Vec<f32> = drafter.logits(second).into_data().to_vec().expect("floats");
