@@ -19,7 +19,7 @@ use crate::target::TargetFile;
 #[derive(Clone, Debug, Args)]
 pub struct InputArgs {
     /// The target: a GGUF file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long = "model", value_name = "FILE")]
     pub target: PathBuf,
     /// The drafter: a safetensors file of this project
     #[arg(long, value_name = "FILE")]

@@ -27,6 +27,9 @@ pub struct StudyArgs {
     /// Choose on at most so many held-out prompts
     #[arg(long, value_name = "N")]
     pub held_out_texts: Option<usize>,
+    /// Answer tokens that the drafter was trained on [default: those of the corpus]
+    #[arg(long, value_name = "TOKENS")]
+    pub training_tokens: Option<u64>,
     /// What `redraft bench --speculate tree,reconsider --json` printed for this drafter
     #[arg(long, value_name = "FILE")]
     pub bench: Option<PathBuf>,
@@ -51,6 +54,7 @@ impl StudyArgs {
             texts,
             held_out_texts: self.held_out_texts,
             sampled,
+            training_tokens: self.training_tokens,
             bench: self.bench.clone(),
             seed: self.seed,
         }

@@ -57,6 +57,8 @@ pub struct StudyOptions {
     pub held_out_texts: Option<usize>,
     /// Held-out texts of which more than this share of tokens is not the target's likeliest are left out.
     pub sampled: f64,
+    /// Answer tokens that the drafter was trained on; those of the corpus if absent.
+    pub training_tokens: Option<u64>,
     /// What `redraft bench --speculate … --json` measured with this drafter.
     pub bench: Option<PathBuf>,
     /// Of the bootstrap.
@@ -121,7 +123,9 @@ pub fn run(options: &StudyOptions, device: &Device, progress: &dyn Fn(&str)) -> 
     let facts = Facts {
         target: file_name(&options.target),
         drafter: format!("{} ({})", file_name(&options.drafter), loaded.fingerprint),
-        training_tokens: trained.map(|entry| (entry.tokens.len() - entry.prompt) as u64).sum(),
+        training_tokens: options
+            .training_tokens
+            .unwrap_or_else(|| trained.map(|entry| (entry.tokens.len() - entry.prompt) as u64).sum()),
         held_out: held_out.len(),
         texts: texts.len(),
         sets: texts.sets(),

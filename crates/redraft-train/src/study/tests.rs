@@ -54,6 +54,7 @@ fn options(directory: &Path) -> StudyOptions {
         texts: None,
         held_out_texts: None,
         sampled: 1.0,
+        training_tokens: None,
         bench: None,
         seed: 1,
     }
