@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 
 /// What identifies a target for its drafter.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct TargetFingerprint {
     /// `general.architecture` of the GGUF file.
     pub architecture: String,

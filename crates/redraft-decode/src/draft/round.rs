@@ -97,12 +97,18 @@ pub enum DraftError {
 }
 
 /// Drafts of one plan, one after another in the same memory.
+///
+/// [`Draft::run`] is a whole round. Its parts are there for callers that evaluate the rows of many drafts in one
+/// forward: [`Draft::begin`], then [`Draft::pick`], [`Draft::said`] and [`Draft::grow`] until no step is left, then
+/// [`Draft::finish`].
 #[derive(Clone, Debug)]
 pub struct Draft {
     tables: Tables,
     pool: Pool,
     outputs: Outputs,
     rows: Vec<Row>,
+    /// The step that is picked next, or was picked and is not grown yet.
+    step: u32,
     selected: Vec<u32>,
     keys: Vec<u64>,
     layout: Layout,
@@ -122,6 +128,7 @@ impl Draft {
             pool,
             outputs: Outputs::default(),
             rows: Vec::with_capacity(WIDTH as usize),
+            step: 0,
             selected: Vec::new(),
             keys: Vec::new(),
             layout: Layout::with_capacity(&plan),
@@ -134,48 +141,39 @@ impl Draft {
     /// # Errors
     /// [`DraftError::NoRoot`] without ids, and whatever the drafter returns.
     pub fn run<D: Drafter>(&mut self, drafter: &mut D, ids: &[TokenId]) -> Result<&Layout, D::Error> {
-        let (&root, committed) = ids.split_last().ok_or(DraftError::NoRoot)?;
-        let plan = *self.pool.plan();
-        self.pool.reset(root, u32::try_from(committed.len()).unwrap_or(u32::MAX));
-        if plan.drafter {
-            for step in 0..=plan.steps() {
-                self.pool.rows(step, &self.outputs, &self.tables);
-                self.evaluate(drafter, step)?;
-                self.pool.grow(step, &self.outputs, &self.tables);
+        self.begin(ids)?;
+        while let Some(Step { index, .. }) = self.pick() {
+            if !self.rows.is_empty() {
+                let step = Step { index, pool: &self.pool, rows: &self.rows };
+                drafter.evaluate(step, self.outputs.step_mut(index))?;
             }
+            self.grow();
         }
-        self.found = draft_lookup(&mut self.pool, ids, &self.tables, MIN_MATCH);
-        tree_prune(&self.pool, &mut self.selected, &mut self.keys);
-        tree_layout(&self.pool, &self.selected, &mut self.layout);
-        Ok(&self.layout)
+        Ok(self.finish(ids))
     }
 
-    /// The batch of the last round.
-    #[must_use]
-    pub fn layout(&self) -> &Layout {
-        &self.layout
+    /// Starts a round behind `ids`, the root last.
+    ///
+    /// # Errors
+    /// [`DraftError::NoRoot`] without ids.
+    pub fn begin(&mut self, ids: &[TokenId]) -> Result<(), DraftError> {
+        let (&root, committed) = ids.split_last().ok_or(DraftError::NoRoot)?;
+        self.pool.reset(root, u32::try_from(committed.len()).unwrap_or(u32::MAX));
+        self.step = 0;
+        Ok(())
     }
 
-    /// The nodes of the last round.
-    #[must_use]
-    pub fn pool(&self) -> &Pool {
-        &self.pool
-    }
-
-    /// What the drafter said in the last round.
-    #[must_use]
-    pub fn outputs(&self) -> &Outputs {
-        &self.outputs
-    }
-
-    /// The match that the last round followed, if it looked up and found one.
-    #[must_use]
-    pub fn found(&self) -> Option<Match> {
-        self.found
-    }
-
-    fn evaluate<D: Drafter>(&mut self, drafter: &mut D, index: u32) -> Result<(), D::Error> {
-        let (pool, plan) = (&self.pool, self.pool.plan());
+    /// The rows of the next drafter forward, none of them if all are dead; `None` behind the last step. [`Draft::said`]
+    /// is empty then, for the drafter to fill.
+    pub fn pick(&mut self) -> Option<Step<'_>> {
+        let plan = *self.pool.plan();
+        let index = self.step;
+        if !plan.drafter || index > plan.steps() {
+            return None;
+        }
+        self.pool.rows(index, &self.outputs, &self.tables);
+        self.outputs.step_mut(index).fill(Output::EMPTY);
+        let pool = &self.pool;
         self.rows.clear();
         for id in index * WIDTH..index * WIDTH + plan.step_rows() {
             let node_index = pool.row_node(id);
@@ -191,12 +189,62 @@ impl Draft {
             let (token, depth) = (node.token, node.depth);
             self.rows.push(Row { id, node: node_index, token, depth, source, pass });
         }
-        let outputs = self.outputs.step_mut(index);
-        outputs.fill(Output::EMPTY);
-        if self.rows.is_empty() {
-            return Ok(());
-        }
-        drafter.evaluate(Step { index, pool, rows: &self.rows }, outputs)
+        Some(Step { index, pool: &self.pool, rows: &self.rows })
+    }
+
+    /// The rows picked last.
+    #[must_use]
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// `[WIDTH]` what the drafter says of the rows picked last, by [`Row::slot`].
+    pub fn said(&mut self) -> &mut [Output] {
+        self.outputs.step_mut(self.step)
+    }
+
+    /// Turns what was said of the rows picked last into nodes.
+    pub fn grow(&mut self) {
+        self.pool.grow(self.step, &self.outputs, &self.tables);
+        self.step += 1;
+    }
+
+    /// Looks up what the plan wants looked up behind `ids`, the root last, and lays the best nodes out for verification.
+    pub fn finish(&mut self, ids: &[TokenId]) -> &Layout {
+        self.found = draft_lookup(&mut self.pool, ids, &self.tables, MIN_MATCH);
+        tree_prune(&self.pool, &mut self.selected, &mut self.keys);
+        tree_layout(&self.pool, &self.selected, &mut self.layout);
+        &self.layout
+    }
+
+    /// The batch of the last round.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The nodes of the last round.
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// The tables, as the plan's gate reads them.
+    #[must_use]
+    pub fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// What the drafter said in the last round.
+    #[must_use]
+    pub fn outputs(&self) -> &Outputs {
+        &self.outputs
+    }
+
+    /// The match that the last round followed, if it looked up and found one.
+    #[must_use]
+    pub fn found(&self) -> Option<Match> {
+        self.found
     }
 }
 
@@ -268,6 +316,36 @@ mod tests {
         assert_eq!(unlike[6], (2, 34, 1, Second, 0), "the feature of the first pass");
         let off = noted(Plan { gate: Gate::Off, ..plan });
         assert!(off.iter().all(|row| row.3 == First), "no gate, no second pass");
+    }
+
+    #[test]
+    fn parts_of_a_round_make_the_round() {
+        let plan = Plan { lookup: true, ..Plan::reconsider(9, 3, 2, 2, 1, 2) };
+        let text = [1, 2, 1, 2].map(TokenId);
+        let mut whole = Draft::new(plan, Tables::default()).unwrap();
+        whole.run(&mut Notes::default(), &text).unwrap();
+        let mut parts = Draft::new(plan, Tables::default()).unwrap();
+        // A second round in the same memory is the first again.
+        for _ in 0..2 {
+            parts.begin(&text).unwrap();
+            let mut steps = 0;
+            while let Some(step) = parts.pick() {
+                assert_eq!(step.index, steps, "in order");
+                let rows = step.rows.to_vec();
+                let mut notes = Notes::default();
+                let pool = parts.pool().clone();
+                notes.evaluate(Step { index: steps, pool: &pool, rows: &rows }, parts.said()).unwrap();
+                parts.grow();
+                steps += 1;
+            }
+            assert_eq!(steps, plan.steps() + 1, "the extend pass and the steps");
+            assert_eq!(parts.finish(&text), whole.layout(), "the same batch");
+            assert_eq!(parts.pool().nodes(), whole.pool().nodes(), "the same nodes");
+            assert_eq!(parts.found(), whole.found(), "the same match");
+        }
+        let mut lookup = Draft::new(Plan::lookup(2), Tables::default()).unwrap();
+        lookup.begin(&text).unwrap();
+        assert!(lookup.pick().is_none(), "no drafter, no steps");
     }
 
     #[test]

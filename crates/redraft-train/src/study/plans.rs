@@ -1,0 +1,182 @@
+//! The experiments, as data.
+
+use redraft_decode::draft::{Gate, Plan};
+
+use super::select::Chosen;
+use super::spec::{Spec, Threshold};
+use crate::replay::Oracle;
+
+/// An experiment: what is replayed, and what its table compares with.
+#[derive(Clone, Debug)]
+pub(super) struct Experiment {
+    /// M1 to M9, or a name of our own.
+    pub(super) id: &'static str,
+    pub(super) title: String,
+    /// What it is for.
+    pub(super) why: &'static str,
+    /// What is replayed, by name; gains are against the first.
+    pub(super) entries: Vec<(String, Spec)>,
+    /// Whether the table tells what was rejected instead of what was gained.
+    pub(super) rejections: bool,
+}
+
+/// All experiments of a study whose choices are settled; the first size is the headline's.
+pub(super) fn experiments(chosen: &[((u32, u32), Chosen)]) -> Vec<Experiment> {
+    let Some(&((nodes, depth), main)) = chosen.first() else { return Vec::new() };
+    let Chosen { baseline, reconsider, .. } = main;
+    let size = format!("N = {nodes}, D = {depth}");
+    let named = |entries: &[(&str, Spec)]| -> Vec<(String, Spec)> {
+        entries.iter().map(|(name, spec)| ((*name).to_owned(), *spec)).collect()
+    };
+    let experiment = |id, title: &str, why, entries| {
+        let title = format!("{title}, {size}");
+        Experiment { id, title, why, entries, rejections: false }
+    };
+    let plan = reconsider.plan;
+    let with = |plan: Plan| Spec { plan, ..reconsider };
+    let oracle = |oracle| Spec { oracle, ..reconsider };
+    let gate = |gate, threshold| Spec { plan: Plan { gate, ..plan }, threshold, ..reconsider };
+    let mut all = vec![
+        Experiment {
+            rejections: true,
+            ..experiment(
+                "M1",
+                "First rejections",
+                "Whether what the target rejects is what the drafter was unsure of while the target is decisive.",
+                named(&[("baseline", hesitant(baseline)), ("reconsideration", hesitant(reconsider))]),
+            )
+        },
+        experiment(
+            "M2",
+            "The ceiling",
+            "What could be had at most if hesitant nodes on the right way were answered by the target's own likeliest \
+             token wherever it is decisive.",
+            named(&[
+                ("baseline", baseline),
+                ("reconsideration", reconsider),
+                ("second passes answered by the target", oracle(Oracle::Second)),
+                ("all hesitant nodes answered by the target", Spec { oracle: Oracle::First, ..hesitant(baseline) }),
+            ]),
+        ),
+        experiment(
+            "M4",
+            "Gates at equal R",
+            "Whether it matters which nodes get a second pass.",
+            named(&[
+                ("baseline", baseline),
+                ("random", gate(Gate::Random, Threshold::None)),
+                ("entropy", gate(Gate::Entropy, Threshold::None)),
+                ("top1", gate(Gate::Top1, Threshold::None)),
+                ("top1 above the fitted threshold", gate(Gate::Top1, Threshold::Fitted)),
+                ("calibrated", gate(Gate::Calibrated, Threshold::None)),
+            ]),
+        ),
+        experiment(
+            "M5",
+            "What the second pass uses",
+            "Ablations of its inputs, on weights that were trained with all of them.",
+            named(&[
+                ("baseline", baseline),
+                ("reconsideration", reconsider),
+                ("no recurrence", with(Plan { no_recurrence: true, ..plan })),
+                ("own first pass hidden", Spec { blind: true, ..reconsider }),
+            ]),
+        ),
+        experiment(
+            "M6",
+            "Where second passes go, and whether their candidates are expanded",
+            "Where to spend R.",
+            named(&[
+                ("baseline", baseline),
+                ("root only", Spec { deepest: 0, ..without_random(reconsider) }),
+                ("depth 1 at most", Spec { deepest: 1, ..without_random(reconsider) }),
+                ("all depths", reconsider),
+                ("leaves only", with(Plan { expand_refined: false, ..plan })),
+                ("expanded late", with(Plan { expand_refined: true, ..plan })),
+            ]),
+        ),
+    ];
+    let arms = chosen.iter().map(|&((nodes, depth), chosen)| Experiment {
+        id: "M3",
+        title: format!("Against mere breadth and more rows, N = {nodes}, D = {depth}"),
+        why: "Reconsideration must beat the same number of candidates from the first pass at the same parents, and a \
+              baseline that evaluates as many rows.",
+        entries: named(&[
+            ("baseline", chosen.baseline),
+            ("baseline with k + R rows", chosen.equal_rows),
+            ("top-k control", chosen.control),
+            ("reconsideration", chosen.reconsider),
+            ("reconsideration and lookup", looking_up(chosen.reconsider)),
+            ("baseline and lookup", looking_up(chosen.baseline)),
+        ]),
+        rejections: false,
+    });
+    let mut arms: Vec<Experiment> = arms.collect();
+    arms.sort_by_key(|arm| arm.entries.first().map_or(0, |(_, spec)| spec.plan.nodes));
+    all.splice(2..2, arms);
+    let wide = baseline.plan;
+    let tree = |nodes, depth, calibrated| Spec {
+        calibrated,
+        ..Spec::new(Plan { nodes, depth, ..Plan::tree(nodes, depth, wide.width, wide.children) })
+    };
+    for (nodes, depth) in [(3, 3), (7, 4), (15, 5), (31, 6), (59, 7)] {
+        let chain = nodes.min(15);
+        let mut entries = vec![("calibrated tree".to_owned(), tree(nodes, depth, true))];
+        entries.push(("raw tree".to_owned(), tree(nodes, depth, false)));
+        entries.push((format!("chain of {chain}"), Spec::new(Plan::chain(chain))));
+        all.push(Experiment {
+            id: "M7",
+            title: format!("The tree's own worth, N = {nodes}"),
+            why: "Raw and calibrated scores, and a chain that verifies as many nodes (fifteen at most).",
+            entries,
+            rejections: false,
+        });
+    }
+    all
+}
+
+/// With the fitted threshold, which says what counts as unsure.
+fn hesitant(spec: Spec) -> Spec {
+    Spec { threshold: Threshold::Fitted, ..spec }
+}
+
+fn looking_up(spec: Spec) -> Spec {
+    Spec { plan: Plan { lookup: true, ..spec.plan }, ..spec }
+}
+
+/// A gate at random does not ask how unsure a row is.
+fn without_random(spec: Spec) -> Spec {
+    let gate = if spec.plan.gate == Gate::Random { Gate::Top1 } else { spec.plan.gate };
+    Spec { plan: Plan { gate, ..spec.plan }, ..spec }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn experiments_are_plans_that_validate() {
+        let chosen = |nodes, depth| {
+            let reconsider = Plan { expand_refined: true, ..Plan::reconsider(nodes, depth, 4, 4, 2, 2) };
+            Chosen {
+                baseline: Spec::new(Plan::tree(nodes, depth, 4, 4)),
+                reconsider: Spec::new(reconsider),
+                control: Spec::new(Plan { control: true, ..reconsider }),
+                equal_rows: Spec::new(Plan::tree(nodes, depth, 6, 4)),
+            }
+        };
+        let sizes = super::super::select::SIZES;
+        let all = experiments(&sizes.map(|(nodes, depth)| ((nodes, depth), chosen(nodes, depth))));
+        for id in ["M1", "M2", "M3", "M4", "M5", "M6", "M7"] {
+            assert!(all.iter().any(|experiment| experiment.id == id), "{id}");
+        }
+        for experiment in &all {
+            assert!(experiment.entries.len() > 1, "{} compares", experiment.title);
+            for (name, spec) in &experiment.entries {
+                spec.plan.validate().unwrap_or_else(|error| panic!("{}: {name}: {error}", experiment.title));
+            }
+        }
+        assert_eq!(all.iter().filter(|experiment| experiment.id == "M3").count(), 4, "all sizes");
+        assert!(experiments(&[]).is_empty(), "nothing settled");
+    }
+}
