@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use redraft::{AdapterChoice, EngineOptions, KvType, MAX_VOCAB, SamplingParams, TokenId};
 
-use crate::commands::{bench, chat, devices, drafter, generate, inspect, pull, tree};
+use crate::commands::{bench, chat, devices, drafter, generate, inspect, pull, train, tree};
 use crate::error::CliError;
 use crate::loading::Timing;
 use crate::model::{ModelRef, registry};
@@ -45,6 +45,8 @@ pub(crate) enum Command {
     Inspect(inspect::InspectArgs),
     /// Fetch and verify a model; prints where it is
     Pull(pull::PullArgs),
+    /// Train a drafter for a model (the program redraft-train)
+    Train(train::TrainArgs),
 }
 
 /// Which model, where to run it, and how much of it.

@@ -94,6 +94,9 @@ pub(crate) enum CliError {
     /// An item of `devices --check` failed; the report has been printed already.
     #[error("the adapter check failed, see the report")]
     CheckFailed,
+    /// The program that trains is not installed.
+    #[error("redraft-train is neither beside redraft nor in PATH; build it with `cargo build --release -p redraft-train`")]
+    NoTrainer,
     /// A chat message or conversation that cannot be used.
     #[error("{0}")]
     Chat(String),

@@ -37,7 +37,7 @@ fn main() -> ExitCode {
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level)).init();
     interrupt::install();
     match run(cli.command) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             if !error.is_broken_pipe() {
                 output::error(&error);
@@ -47,8 +47,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<(), CliError> {
+fn run(command: Command) -> Result<ExitCode, CliError> {
     match command {
+        Command::Train(args) => return commands::train::run(&args),
         Command::Chat(args) => commands::chat::run(&args),
         Command::Generate(args) => commands::generate::run(&args),
         Command::Tree(args) => commands::tree::run(&args),
@@ -57,5 +58,6 @@ fn run(command: Command) -> Result<(), CliError> {
         Command::Drafter(command) => commands::drafter::run(&command),
         Command::Inspect(args) => commands::inspect::run(&args),
         Command::Pull(args) => commands::pull::run(&args),
-    }
+    }?;
+    Ok(ExitCode::SUCCESS)
 }

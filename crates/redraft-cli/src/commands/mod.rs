@@ -8,4 +8,5 @@ pub(crate) mod generate;
 pub(crate) mod inspect;
 pub(crate) mod pull;
 mod question;
+pub(crate) mod train;
 pub(crate) mod tree;

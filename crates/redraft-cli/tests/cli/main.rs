@@ -10,6 +10,7 @@ mod prompts;
 mod scene;
 mod server;
 mod speculation;
+mod train;
 
 use std::path::Path;
 use std::process::{Command, Output};
