@@ -35,6 +35,9 @@ fn random_drafters_change_nothing() {
                     let what = format!("{name}, {plan_name}, T = {temperature}, {length} tokens");
                     assert_same(&what, &plain, &fast);
                     assert_eq!(fast.1.warning, None, "{what}");
+                    if length != 20 {
+                        continue;
+                    }
                     let late = GenerateOptions { read_late: true, ..options.clone() };
                     let late = speculated(&mut engine, &prompt, &late, plan);
                     assert_same(&format!("{what}, late"), &plain, &late);
