@@ -95,7 +95,9 @@ pub(crate) enum CliError {
     #[error("the adapter check failed, see the report")]
     CheckFailed,
     /// The program that trains is not installed.
-    #[error("redraft-train is neither beside redraft nor in PATH; build it with `cargo build --release -p redraft-train`")]
+    #[error(
+        "redraft-train is neither beside redraft nor in PATH; build it with `cargo build --release -p redraft-train`"
+    )]
     NoTrainer,
     /// A chat message or conversation that cannot be used.
     #[error("{0}")]

@@ -82,7 +82,13 @@ impl Manifest {
             tokens.extend(sample.response);
             Entry { tokens, prompt, split }
         };
-        Self { version: VERSION, target, draft_ids, coverage, samples: samples.into_iter().map(entry).collect() }
+        Self {
+            version: VERSION,
+            target,
+            draft_ids,
+            coverage,
+            samples: samples.into_iter().map(entry).collect(),
+        }
     }
 
     /// Bytes of a token's record.
@@ -179,8 +185,12 @@ impl Corpus {
     /// [`TrainError::Io`]; what was written in part is ignored later.
     pub fn append(&mut self, records: &[Record]) -> Result<(), TrainError> {
         let path = self.directory.join("features.bin");
-        let mut file =
-            OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(TrainError::io(&path))?;
+        let mut file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .map_err(TrainError::io(&path))?;
         let start = self.starts[self.ready] * self.manifest.stride() as u64;
         file.set_len(start).map_err(TrainError::io(&path))?;
         file.seek(SeekFrom::Start(start)).map_err(TrainError::io(&path))?;

@@ -84,8 +84,10 @@ pub fn generate(
         let tokens: usize = lines.iter().map(|line| line.response_ids.len()).sum();
         let mut text = Vec::new();
         for line in &lines {
-            serde_json::to_writer(&mut text, line)
-                .map_err(|error| TrainError::Framework { what: "writing an answer", message: error.to_string() })?;
+            serde_json::to_writer(&mut text, line).map_err(|error| TrainError::Framework {
+                what: "writing an answer",
+                message: error.to_string(),
+            })?;
             text.push(b'\n');
         }
         file.write_all(&text).map_err(TrainError::io(path))?;

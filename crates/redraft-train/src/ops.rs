@@ -104,7 +104,13 @@ pub(crate) fn ungroup(x: Tensor<4>, heads: usize) -> Tensor<4> {
 
 /// What is added to scores `[…, copies · rows, columns]` so that row r, at column `first + r`, sees columns up to its
 /// own.
-pub(crate) fn causal_mask(first: usize, rows: usize, columns: usize, copies: usize, device: &Device) -> Tensor<4> {
+pub(crate) fn causal_mask(
+    first: usize,
+    rows: usize,
+    columns: usize,
+    copies: usize,
+    device: &Device,
+) -> Tensor<4> {
     let mut values = vec![0.0_f32; rows * columns];
     for (row, line) in values.chunks_exact_mut(columns).enumerate() {
         line.iter_mut().skip(first + row + 1).for_each(|value| *value = MASKED);

@@ -65,7 +65,9 @@ pub fn prepare(
     }
     let target = Target::load(file, options.captures, longest, device)?;
     let bar = if options.progress { ProgressBar::new(total as u64) } else { ProgressBar::hidden() };
-    if let Ok(style) = ProgressStyle::with_template("features {bar:30} {pos}/{len} tokens, {per_sec}, ETA {eta}") {
+    if let Ok(style) =
+        ProgressStyle::with_template("features {bar:30} {pos}/{len} tokens, {per_sec}, ETA {eta}")
+    {
         bar.set_style(style);
     }
     bar.set_position(done(&corpus));
@@ -139,16 +141,14 @@ pub fn teach(
 
 /// The values of a tensor.
 pub(crate) fn floats<const D: usize>(tensor: Tensor<D>) -> Result<Vec<f32>, TrainError> {
-    tensor.try_into_vec_as::<f32>().map_err(|error| TrainError::Framework {
-        what: "reading a tensor",
-        message: format!("{error:?}"),
-    })
+    tensor
+        .try_into_vec_as::<f32>()
+        .map_err(|error| TrainError::Framework { what: "reading a tensor", message: format!("{error:?}") })
 }
 
 /// The values of a tensor of integers.
 pub(crate) fn integers<const D: usize>(tensor: Tensor<D, Int>) -> Result<Vec<i64>, TrainError> {
-    tensor.try_into_vec_as::<i64>().map_err(|error| TrainError::Framework {
-        what: "reading a tensor",
-        message: format!("{error:?}"),
-    })
+    tensor
+        .try_into_vec_as::<i64>()
+        .map_err(|error| TrainError::Framework { what: "reading a tensor", message: format!("{error:?}") })
 }

@@ -39,9 +39,8 @@ impl TargetFile {
     /// [`TrainError::Gguf`] when it is none, or of an architecture that is not supported.
     pub fn open(path: &Path) -> Result<Self, TrainError> {
         let failed = |source| TrainError::Gguf { path: path.to_owned(), source: Box::new(source) };
-        let source = FileSource::open(path).map_err(|source| {
-            failed(GgufError::Read { field: "file".to_owned(), source })
-        })?;
+        let source = FileSource::open(path)
+            .map_err(|source| failed(GgufError::Read { field: "file".to_owned(), source }))?;
         let gguf = pollster::block_on(Gguf::read(&source)).map_err(failed)?;
         let config = ModelConfig::from_gguf(&gguf).map_err(failed)?;
         Ok(Self { gguf, config, source })
@@ -73,9 +72,10 @@ impl TargetFile {
 
     /// A tensor in f32 and its dimensions, rows first.
     pub(crate) fn values(&self, name: &str) -> Result<(Vec<f32>, Vec<usize>), TrainError> {
-        let info = self.gguf.tensor(name).ok_or_else(|| TrainError::Target {
-            problem: format!("has no tensor {name}"),
-        })?;
+        let info = self
+            .gguf
+            .tensor(name)
+            .ok_or_else(|| TrainError::Target { problem: format!("has no tensor {name}") })?;
         let dims: Vec<usize> = info.dims.iter().rev().map(|&dim| usize::try_from(dim).unwrap_or(0)).collect();
         let mut bytes = vec![0; usize::try_from(info.size).unwrap_or(0)];
         pollster::block_on(self.source.read_at(info.offset, &mut bytes))
@@ -199,8 +199,7 @@ impl Target {
         let head =
             if config.tied_embeddings { embedding.clone() } else { file.matrix("output.weight", device)? };
         let rope = &config.rope;
-        let factors =
-            if rope.scaling.factors { file.values("rope_freqs.weight")?.0 } else { Vec::new() };
+        let factors = if rope.scaling.factors { file.values("rope_freqs.weight")?.0 } else { Vec::new() };
         let frequency = |pair: usize| {
             let factor = factors.get(pair).copied().map_or(1.0, f64::from);
             rope.base.powf(-2.0 * pair as f64 / f64::from(rope.dims)) / rope.scaling.linear / factor

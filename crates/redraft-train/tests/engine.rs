@@ -9,9 +9,10 @@ use redraft_train::target::{Target, TargetFile};
 
 #[test]
 fn features_and_logits_are_the_engine_s() {
-    for (name, model) in
-        [("two layers", TinyModel::default()), ("four layers", TinyModel { layers: 4, seed: 9, ..TinyModel::default() })]
-    {
+    for (name, model) in [
+        ("two layers", TinyModel::default()),
+        ("four layers", TinyModel { layers: 4, seed: 9, ..TinyModel::default() }),
+    ] {
         let last = u32::try_from(model.layers).expect("few layers");
         let captures = [0, last - 1, last];
         let file = redraft_tests::tiny(&model);

@@ -27,9 +27,7 @@ pub(crate) fn run(args: &TrainArgs) -> Result<ExitCode, CliError> {
             Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
         }
         Err(source) if source.kind() == io::ErrorKind::NotFound => Err(CliError::NoTrainer),
-        Err(source) => {
-            Err(CliError::File { action: "start", path: program.display().to_string(), source })
-        }
+        Err(source) => Err(CliError::File { action: "start", path: program.display().to_string(), source }),
     }
 }
 

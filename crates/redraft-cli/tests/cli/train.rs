@@ -16,7 +16,8 @@ fn alone(home: &std::path::Path) -> Command {
 #[test]
 fn without_the_trainer_the_error_says_how_to_build_it() {
     let home = tempfile::tempdir().expect("a directory");
-    let output = alone(home.path()).args(["train", "run", "base", "--epochs", "3"]).output().expect("it runs");
+    let output =
+        alone(home.path()).args(["train", "run", "base", "--epochs", "3"]).output().expect("it runs");
     expect(&output, 1, &["redraft-train", "cargo build --release -p redraft-train"]);
 }
 

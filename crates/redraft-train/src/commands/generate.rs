@@ -62,7 +62,8 @@ impl Generate {
         })?;
         let (mut prompts, mut left_out) = (Vec::new(), 0);
         for (line, text) in lines(&self.prompts)?.into_iter().enumerate() {
-            let failed = |problem: String| TrainError::Data { file: self.prompts.clone(), line: line + 1, problem };
+            let failed =
+                |problem: String| TrainError::Data { file: self.prompts.clone(), line: line + 1, problem };
             if text.trim().is_empty() {
                 continue;
             }

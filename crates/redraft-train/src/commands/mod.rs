@@ -40,9 +40,7 @@ impl Cli {
             Command::Run(command) => command.run(),
             Command::Replay(command) => print(command.run(&Device::flex())),
             Command::Calibrate(command) => print(command.run(&Device::flex())),
-            Command::Study(command) => {
-                print(command.run(&Device::flex(), &|line| eprintln!("{line}")))
-            }
+            Command::Study(command) => print(command.run(&Device::flex(), &|line| eprintln!("{line}"))),
         }
     }
 }

@@ -49,7 +49,9 @@ impl Prepare {
         let file = TargetFile::open(&self.model)?;
         let layers = file.config.layers;
         let captures = match self.captures.as_deref() {
-            Some(&[low, middle, high]) if low < middle && middle < high && high <= layers => [low, middle, high],
+            Some(&[low, middle, high]) if low < middle && middle < high && high <= layers => {
+                [low, middle, high]
+            }
             Some(found) => {
                 let wanted = format!("three ascending layers of a target of {layers}");
                 return Err(TrainError::setting("--captures", wanted, format!("{found:?}")));
@@ -79,7 +81,10 @@ impl Prepare {
         println!("{} texts, {} answer tokens to train on", train.len(), tokens(&train));
         println!("{} texts, {} answer tokens held out", held.len(), tokens(&held));
         let share = 100.0 * corpus.manifest().coverage;
-        println!("{} tokens in the draft vocabulary, {share:.1} % of the answers", corpus.manifest().draft_ids.len());
+        println!(
+            "{} tokens in the draft vocabulary, {share:.1} % of the answers",
+            corpus.manifest().draft_ids.len()
+        );
         Ok(())
     }
 }

@@ -61,7 +61,8 @@ mod tests {
 
     #[test]
     fn samples_are_held_out_by_prompt() {
-        let sample = |prompt: u32, response: u32| Sample { prompt: vec![1, prompt], response: vec![response] };
+        let sample =
+            |prompt: u32, response: u32| Sample { prompt: vec![1, prompt], response: vec![response] };
         let held = |share| (0..4000).filter(|&id| sample(id, 0).split(share) == Split::HeldOut).count();
         assert_eq!(held(0.0), 0);
         assert!((150..250).contains(&held(0.05)), "{} of 4000", held(0.05));

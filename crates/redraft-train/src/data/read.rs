@@ -118,7 +118,8 @@ impl Reader<'_> {
         let prompt = template
             .render(&messages, RenderOptions::default())
             .map_err(|error| format!("the target's template refuses the chat: {error}"))?;
-        let encode = |text: &str, special| self.tokenizer.encode(text, special).map_err(|error| error.to_string());
+        let encode =
+            |text: &str, special| self.tokenizer.encode(text, special).map_err(|error| error.to_string());
         let mut response = encode(&answer.content, Special::Plain)?;
         response.extend(self.tokenizer.eos_ids().first());
         Ok(Sample { prompt: encode(&prompt, Special::Parse)?, response })

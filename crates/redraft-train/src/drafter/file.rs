@@ -122,11 +122,16 @@ impl Drafter {
     ///
     /// # Errors
     /// [`TrainError::Drafter`] when a tensor cannot be dequantised.
-    pub fn from_file(file: &DrafterFile, rank: usize, seed: u64, device: &Device) -> Result<Self, TrainError> {
+    pub fn from_file(
+        file: &DrafterFile,
+        rank: usize,
+        seed: u64,
+        device: &Device,
+    ) -> Result<Self, TrainError> {
         let values = |name: &str| -> Result<Vec<f32>, TrainError> {
-            let tensor = file.tensor(name).ok_or_else(|| TrainError::Target {
-                problem: format!("'s drafter has no tensor {name}"),
-            })?;
+            let tensor = file
+                .tensor(name)
+                .ok_or_else(|| TrainError::Target { problem: format!("'s drafter has no tensor {name}") })?;
             tensor.to_f32().map_err(|source| TrainError::Tensor { name: name.to_owned(), source })
         };
         let config = file.config();

@@ -45,9 +45,8 @@ fn by_prompt(runs: &[&Run]) -> Vec<Sums> {
     let mut prompts: BTreeMap<(String, u64), Sums> = BTreeMap::new();
     for (index, run) in runs.iter().enumerate() {
         for (id, counts) in &run.texts {
-            let sums = prompts
-                .entry((id.set.clone(), id.prompt_id))
-                .or_insert_with(|| vec![[0.0; 2]; runs.len()]);
+            let sums =
+                prompts.entry((id.set.clone(), id.prompt_id)).or_insert_with(|| vec![[0.0; 2]; runs.len()]);
             sums[index][0] += counts.emitted as f64;
             sums[index][1] += counts.rounds as f64;
         }
@@ -123,7 +122,8 @@ mod tests {
     #[test]
     fn paired_differences_are_narrower_than_the_figures() {
         let old: Vec<_> = (0..40).map(|id| (id, 100 + 20 * (id % 7), 50)).collect();
-        let new: Vec<_> = old.iter().map(|&(id, emitted, rounds)| (id, emitted + emitted / 10, rounds)).collect();
+        let new: Vec<_> =
+            old.iter().map(|&(id, emitted, rounds)| (id, emitted + emitted / 10, rounds)).collect();
         let found = gain(&run(&new), &run(&old), 1).unwrap();
         assert!((found.value - 10.0).abs() < 0.5, "{found:?}");
         assert!(found.high - found.low < 0.5, "the spread of prompts cancels: {found:?}");

@@ -112,13 +112,15 @@ impl Sweep<'_, '_> {
             });
             best = self.best("the gate", gates.collect())?;
             let plan = best.plan;
-            let late = [false, true].map(|expand_refined| Spec { plan: Plan { expand_refined, ..plan }, ..best });
+            let late =
+                [false, true].map(|expand_refined| Spec { plan: Plan { expand_refined, ..plan }, ..best });
             best = self.best("late expansion", late.to_vec())?;
         }
         let reconsider = best;
         let plan = Plan { control: true, ..reconsider.plan };
         let controls = [1, 2, 3, 4].iter().flat_map(|&refined| {
-            [false, true].map(|expand_refined| Spec { plan: Plan { refined, expand_refined, ..plan }, ..reconsider })
+            [false, true]
+                .map(|expand_refined| Spec { plan: Plan { refined, expand_refined, ..plan }, ..reconsider })
         });
         let control = self.best("the top-k control's candidates", controls.collect())?;
         let width = reconsider.plan.step_rows();

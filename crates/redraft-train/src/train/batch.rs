@@ -118,21 +118,28 @@ impl Batch {
                 last.extend_from_slice(&record.hidden[position * hidden..][..hidden]);
                 for (step, (at, teachers)) in placed.iter_mut().enumerate() {
                     // Row t teaches from position t + 1 + s, and was drafted from a root that the target wrote.
-                    let Some(row) = position.checked_sub(1 + step).filter(|row| *row + 1 >= entry.prompt) else {
+                    let Some(row) = position.checked_sub(1 + step).filter(|row| *row + 1 >= entry.prompt)
+                    else {
                         continue;
                     };
-                    let (from, held) = if step == 0 { (0, rows) } else { (first, rows - first - step.min(rows - first)) };
+                    let (from, held) =
+                        if step == 0 { (0, rows) } else { (first, rows - first - step.min(rows - first)) };
                     at.push((place * held + row - from) as i64);
                     teachers.push(teacher);
                 }
             }
         }
         let teachers = choice.len();
-        let integers =
-            |values: Vec<i64>| Tensor::<1, Int>::from_data(TensorData::new(values.clone(), [values.len()]), device);
+        let integers = |values: Vec<i64>| {
+            Tensor::<1, Int>::from_data(TensorData::new(values.clone(), [values.len()]), device)
+        };
         let steps = placed
             .into_iter()
-            .map(|(rows, teachers)| LossRows { count: rows.len(), rows: integers(rows), teachers: integers(teachers) })
+            .map(|(rows, teachers)| LossRows {
+                count: rows.len(),
+                rows: integers(rows),
+                teachers: integers(teachers),
+            })
             .collect();
         let last = Tensor::<2>::from_data(TensorData::new(last, [teachers, hidden]), device);
         Ok(Self {

@@ -10,9 +10,9 @@ use burn::module::Module as _;
 use burn::optim::ModuleOptimizer;
 use serde::{Deserialize, Serialize};
 
+use super::TrainOptions;
 use super::curves::Point;
 use super::metrics::Metrics;
-use super::TrainOptions;
 use crate::corpus::write_atomically;
 use crate::drafter::Drafter;
 use crate::error::TrainError;
@@ -88,8 +88,10 @@ impl Checkpoints {
         };
         let state = fs::read(path.join("state.json")).map_err(|error| broken(error.to_string()))?;
         let state = serde_json::from_slice(&state).map_err(|error| broken(error.to_string()))?;
-        let drafter = drafter.try_load_file(path.join("drafter.bpk")).map_err(|error| broken(error.to_string()))?;
-        let optimizer = optimizer.load(path.join("optimizer.bpk")).map_err(|error| broken(error.to_string()))?;
+        let drafter =
+            drafter.try_load_file(path.join("drafter.bpk")).map_err(|error| broken(error.to_string()))?;
+        let optimizer =
+            optimizer.load(path.join("optimizer.bpk")).map_err(|error| broken(error.to_string()))?;
         Ok(Some((drafter, optimizer, state)))
     }
 
@@ -105,7 +107,10 @@ impl Checkpoints {
             serde_json::to_vec(state).map_err(|error| framework("writing state.json")(error.to_string()))?;
         if best {
             let fresh = self.directory.join("best.part");
-            drafter.clone().save_file(&fresh).map_err(|error| framework("writing the drafter")(error.to_string()))?;
+            drafter
+                .clone()
+                .save_file(&fresh)
+                .map_err(|error| framework("writing the drafter")(error.to_string()))?;
             let path = self.directory.join("best.bpk");
             fs::rename(&fresh, &path).map_err(TrainError::io(&path))?;
         }

@@ -26,10 +26,8 @@ pub(super) struct Point {
 
 /// Writes `curves.json` and `curves.svg`.
 pub(super) fn write(directory: &Path, points: &[Point]) -> Result<(), TrainError> {
-    let json = serde_json::to_vec_pretty(points).map_err(|error| TrainError::Framework {
-        what: "writing curves.json",
-        message: error.to_string(),
-    })?;
+    let json = serde_json::to_vec_pretty(points)
+        .map_err(|error| TrainError::Framework { what: "writing curves.json", message: error.to_string() })?;
     write_atomically(&directory.join("curves.json"), &json)?;
     write_atomically(&directory.join("curves.svg"), picture(points).as_bytes())
 }
@@ -67,9 +65,10 @@ fn picture(points: &[Point]) -> String {
         let accuracy = move |point: &Point| point.held_out.steps.get(step).map_or(0.0, |s| s.accuracy());
         line(480.0, 1.0, false, COLOURS[step % COLOURS.len()], &accuracy);
     }
-    for (left, title, top) in
-        [(50, "loss: held out, training dashed", highest), (480, "held-out accuracy by step of the unrolling", 1.0)]
-    {
+    for (left, title, top) in [
+        (50, "loss: held out, training dashed", highest),
+        (480, "held-out accuracy by step of the unrolling", 1.0),
+    ] {
         _ = writeln!(
             svg,
             "<text x=\"{left}\" y=\"24\">{title}</text><text x=\"{}\" y=\"44\" text-anchor=\"end\">{top:.1}</text>\

@@ -113,10 +113,14 @@ impl Metrics {
     #[must_use]
     pub fn expected_tau(&self) -> f64 {
         let mut chance = 1.0;
-        1.0 + self.steps.iter().map(|step| {
-            chance *= step.accuracy();
-            chance
-        }).sum::<f64>()
+        1.0 + self
+            .steps
+            .iter()
+            .map(|step| {
+                chance *= step.accuracy();
+                chance
+            })
+            .sum::<f64>()
     }
 
     /// What the best checkpoint has most of.
@@ -134,9 +138,18 @@ impl Metrics {
     #[must_use]
     pub fn line(&self) -> String {
         let list = |of: fn(&StepMetrics) -> f64| {
-            self.steps.iter().map(|step| format!("{:.3}", of(step) / step.rows.max(1.0))).collect::<Vec<_>>().join(" ")
+            self.steps
+                .iter()
+                .map(|step| format!("{:.3}", of(step) / step.rows.max(1.0)))
+                .collect::<Vec<_>>()
+                .join(" ")
         };
-        let mut text = format!("loss {:.3}, accuracy {}, chain tau {:.3}", self.loss, list(|s| s.right), self.expected_tau());
+        let mut text = format!(
+            "loss {:.3}, accuracy {}, chain tau {:.3}",
+            self.loss,
+            list(|s| s.right),
+            self.expected_tau()
+        );
         if self.steps.iter().any(|step| step.second_loss > 0.0) {
             let wrong: f64 = self.steps.iter().map(|step| step.hesitant_wrong).sum();
             let rescued: f64 = self.steps.iter().map(|step| step.rescued).sum();

@@ -206,14 +206,17 @@ pub fn train(setting: &Setting<'_>, drafter: Drafter, options: &TrainOptions) ->
         let wanted = format!("at most {}, the texts that have features", setting.corpus.ready());
         return Err(TrainError::setting("--texts", wanted, texts));
     }
-    let [mut samples, mut held_out] = [Split::Train, Split::HeldOut].map(|split| setting.corpus.indices(split));
+    let [mut samples, mut held_out] =
+        [Split::Train, Split::HeldOut].map(|split| setting.corpus.indices(split));
     samples.retain(|&index| index < texts);
     held_out.retain(|&index| index < texts);
     held_out.truncate(options.evaluation_samples.max(1));
     if samples.is_empty() || held_out.is_empty() {
         return Err(TrainError::setting("--data", "samples on both sides of the split", "none on one side"));
     }
-    let epoch_plan = |epoch: u32| batch::plan(setting.corpus, &samples, options.batch_tokens, options.seed + u64::from(epoch));
+    let epoch_plan = |epoch: u32| {
+        batch::plan(setting.corpus, &samples, options.batch_tokens, options.seed + u64::from(epoch))
+    };
     // Batches of an epoch differ by a few from those of another: the schedule goes by the sum.
     let lengths: Vec<u64> = (0..options.epochs).map(|epoch| epoch_plan(epoch).len() as u64).collect();
     let total: u64 = lengths.iter().sum();
@@ -266,7 +269,10 @@ pub fn train(setting: &Setting<'_>, drafter: Drafter, options: &TrainOptions) ->
             if state.step.is_multiple_of(options.evaluate_every) || state.step == total {
                 let held = evaluate(setting, &drafter, &held_out, options)?;
                 let trained = std::mem::take(&mut sum);
-                let better = state.best.as_ref().is_none_or(|best| held.measure(options.stage) > best.measure(options.stage));
+                let better = state
+                    .best
+                    .as_ref()
+                    .is_none_or(|best| held.measure(options.stage) > best.measure(options.stage));
                 state.since_best = if better { 0 } else { state.since_best + 1 };
                 if better {
                     state.best = Some(held.clone());
@@ -274,7 +280,7 @@ pub fn train(setting: &Setting<'_>, drafter: Drafter, options: &TrainOptions) ->
                 let text = format!("step {}: train {}, held out {}", state.step, trained.line(), held.line());
                 if setting.progress {
                     bar.println(&text);
-                } 
+                }
                 log::info!("{text}");
                 state.curve.push(curves::Point {
                     step: state.step,
@@ -380,7 +386,8 @@ fn step(
         }
         metrics.push(measured, weight);
     }
-    let total = total.ok_or_else(|| TrainError::setting("--data", "answers of at least two tokens", "a batch without"))?;
+    let total = total
+        .ok_or_else(|| TrainError::setting("--data", "answers of at least two tokens", "a batch without"))?;
     Ok((GradientsParams::from_grads(total.backward(), drafter), metrics))
 }
 
@@ -403,8 +410,11 @@ pub fn evaluate(
         for (rows, output) in batch.steps.iter().zip(outputs) {
             let teacher = batch.teacher.clone().select(0, rows.teachers.clone());
             let choice = batch.choice.clone().select(0, rows.teachers.clone());
-            let first = score(&drafter.logits(output.first), teacher.clone(), choice.clone(), options.objective);
-            let again = output.second.map(|normed| score(&drafter.logits(normed), teacher, choice, options.objective));
+            let first =
+                score(&drafter.logits(output.first), teacher.clone(), choice.clone(), options.objective);
+            let again = output
+                .second
+                .map(|normed| score(&drafter.logits(normed), teacher, choice, options.objective));
             metrics.push(StepMetrics::of(&first, again.as_ref(), options.hesitant)?, 1.0);
         }
         sum.merge(&metrics);

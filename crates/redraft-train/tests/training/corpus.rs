@@ -53,7 +53,8 @@ fn compressed_text_is_read_and_garbage_is_not() {
     let reader = Reader { vocab: 320, tokenizer: &tokenizer, template: None, max_tokens: 64 };
     let path = tiny.path("text.jsonl.zst");
     let text = b"{\"prompt_ids\":[1],\"response_ids\":[2,3]}\n";
-    let packed = ruzstd::encoding::compress_to_vec(text.as_slice(), ruzstd::encoding::CompressionLevel::Fastest);
+    let packed =
+        ruzstd::encoding::compress_to_vec(text.as_slice(), ruzstd::encoding::CompressionLevel::Fastest);
     fs::write(&path, &packed).expect("written");
     assert_eq!(reader.read(&path).expect("a sample"), [Sample { prompt: vec![1], response: vec![2, 3] }]);
     fs::write(&path, b"not zstd at all").expect("written");
@@ -76,7 +77,12 @@ fn an_interrupted_corpus_is_finished_to_the_same_bytes() {
     // As if it had been killed while it wrote.
     let path = tiny.path("cut").join("features.bin");
     corpus(&tiny, "cut", 90);
-    fs::OpenOptions::new().write(true).open(&path).expect("open").set_len(bytes.len() as u64 / 2 + 13).expect("cut");
+    fs::OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .expect("open")
+        .set_len(bytes.len() as u64 / 2 + 13)
+        .expect("cut");
     let partial = Corpus::open(&tiny.path("cut")).expect("a corpus");
     assert!((20..70).contains(&partial.ready()), "{} samples are whole", partial.ready());
     let error = partial.record(89).expect_err("no record yet").to_string();
@@ -95,7 +101,8 @@ fn a_corpus_grows_and_refuses_another() {
     let ids = corpus(&tiny, "corpus", 40).manifest().draft_ids.clone();
     let grown = corpus(&tiny, "corpus", 50);
     assert_eq!((grown.ready(), &grown.manifest().draft_ids), (50, &ids), "the draft vocabulary stays");
-    let error = prepare(&tiny.file, samples(50).split_off(1), &tiny.path("corpus"), &options(), &Device::flex());
+    let error =
+        prepare(&tiny.file, samples(50).split_off(1), &tiny.path("corpus"), &options(), &Device::flex());
     let error = error.expect_err("other text").to_string();
     assert!(error.contains("other text"), "{error}");
     fs::write(tiny.path("corpus").join("corpus.json"), b"{}").expect("written");

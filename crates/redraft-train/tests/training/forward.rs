@@ -108,7 +108,8 @@ fn unrolled_rows_are_drafted_rows() {
             let first: Vec<f32> = drafter.logits(output.first.clone()).into_data().to_vec().expect("floats");
             let second = output.second.clone().expect("second passes");
             let second: Vec<f32> = drafter.logits(second).into_data().to_vec().expect("floats");
-            let (from, held) = if step == 0 { (0, batch.rows) } else { (batch.first, batch.rows - batch.first - step) };
+            let (from, held) =
+                if step == 0 { (0, batch.rows) } else { (batch.first, batch.rows - batch.first - step) };
             for (place, (first, second)) in
                 places.iter().zip(first.chunks_exact(160).zip(second.chunks_exact(160)))
             {
@@ -117,8 +118,8 @@ fn unrolled_rows_are_drafted_rows() {
                 let entry = &corpus.manifest().samples[text];
                 assert!(row + 1 >= entry.prompt, "{name}: row {row} drafts behind the prompt");
                 let record = corpus.record(text).expect("a record");
-                let mut reference =
-                    Reference::load(&file, &Forward::load(&tiny.bytes).expect("a target")).expect("a drafter");
+                let mut reference = Reference::load(&file, &Forward::load(&tiny.bytes).expect("a target"))
+                    .expect("a drafter");
                 let features = &record.features[..(row + 1) * 192];
                 let mut last =
                     reference.extend(features, &entry.tokens[1..row + 2]).expect("rows").pop().expect("one");
@@ -126,7 +127,8 @@ fn unrolled_rows_are_drafted_rows() {
                 for further in 1..=step {
                     let feature = last.hidden.clone();
                     let (token, position) = (entry.tokens[row + 1 + further], row + further);
-                    let row = DraftRow { token, position, chain: &chain, second_pass: false, feature: &feature };
+                    let row =
+                        DraftRow { token, position, chain: &chain, second_pass: false, feature: &feature };
                     last = reference.step(&[row]).expect("a row").remove(0);
                     chain.push(last.slot);
                 }

@@ -32,7 +32,12 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn train(&self, directory: &Path, from: Option<&DrafterFile>, options: &TrainOptions) -> Result<Outcome, TrainError> {
+    fn train(
+        &self,
+        directory: &Path,
+        from: Option<&DrafterFile>,
+        options: &TrainOptions,
+    ) -> Result<Outcome, TrainError> {
         let device = Device::flex();
         let made = TinyDrafter { norm_output: true, fc_norm: true, ..TinyDrafter::default() };
         let ids = self.corpus.manifest().draft_ids.clone();
@@ -91,7 +96,8 @@ fn stages_learn_what_they_should_and_nothing_else() {
     assert!(pass.iter().any(|value| *value != 0.0), "the pass embedding learns");
     let up = second_file.tensor("reconsider.up.weight").expect("an adapter").to_f32().expect("floats");
     assert!(up.iter().any(|value| *value != 0.0), "the adapter learns");
-    let sum = |of: fn(&redraft_train::train::StepMetrics) -> f64| second.best.steps.iter().map(of).sum::<f64>();
+    let sum =
+        |of: fn(&redraft_train::train::StepMetrics) -> f64| second.best.steps.iter().map(of).sum::<f64>();
     assert!(sum(|s| s.second_loss) < sum(|s| s.loss), "the second pass is better than the first");
 
     let joint = TrainOptions { stage: Stage::Joint, hesitant: 0.0, epochs: 2, ..options };
