@@ -2,6 +2,7 @@
 
 use crate::adapter::{AdapterChoice, AdapterReport, choose};
 use crate::profile::Profile;
+use crate::signal::Signal;
 use crate::{Buffer, BufferUse, GpuError, Slice, unchecked};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -239,15 +240,24 @@ impl Gpu {
         self.queue.write_buffer(&slice.buffer.inner, slice.offset, bytes);
     }
 
-    /// Sends pending writes to the device, so that the staging memory of a long upload does not pile up.
+    /// Sends pending writes to the device and waits until it is done with all it was given, so that the staging memory
+    /// of a long upload does not pile up.
     ///
     /// # Errors
     /// [`GpuError::DeviceLost`], [`GpuError::Device`].
-    pub fn flush(&self) -> Result<(), GpuError> {
+    pub async fn flush(&self) -> Result<(), GpuError> {
         self.queue.submit([]);
         self.device
             .poll(wgpu::PollType::wait_indefinitely())
             .map_err(|error| GpuError::Device { message: error.to_string() })?;
+        // Natively that has waited; in a browser nothing waits but a callback.
+        if cfg!(target_arch = "wasm32") {
+            self.healthy()?;
+            let done = Arc::new(Signal::default());
+            let signal = Arc::clone(&done);
+            self.queue.on_submitted_work_done(move || signal.set(()));
+            done.wait().await;
+        }
         self.healthy()
     }
 
@@ -275,10 +285,23 @@ impl Gpu {
     }
 }
 
+impl Drop for Gpu {
+    /// A browser frees what nobody refers to any more when it pleases; a destroyed device is freed now.
+    fn drop(&mut self) {
+        if cfg!(target_arch = "wasm32") {
+            self.device.destroy();
+        }
+    }
+}
+
 /// Remembers the first fault; later calls return it as an error instead of panicking inside wgpu.
 fn watch(device: &wgpu::Device, fault: &Arc<Mutex<Option<GpuError>>>) {
     let keep = |fault: &Arc<Mutex<Option<GpuError>>>, error: GpuError| {
-        log::error!("{error}");
+        if matches!(error, GpuError::DeviceLost { .. }) {
+            log::warn!("{error}");
+        } else {
+            log::error!("{error}");
+        }
         if let Ok(mut fault) = fault.lock() {
             // A lost device also makes every later call invalid: that it was lost is the news.
             if fault.is_none() || matches!(error, GpuError::DeviceLost { .. }) {

@@ -27,6 +27,7 @@ mod pass;
 mod pipeline;
 mod profile;
 mod readback;
+mod signal;
 mod unchecked;
 
 pub use adapter::{AdapterChoice, AdapterFeatures, AdapterLimits, AdapterReport, adapters};

@@ -1,9 +1,8 @@
 //! Bringing bytes back to the host.
 
+use crate::signal::Signal;
 use crate::{Gpu, GpuError, Slice};
-use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Poll, Waker};
 
 /// A host-visible buffer that results are copied to; made once, used for every step.
 #[derive(Debug)]
@@ -11,12 +10,6 @@ pub struct Readback {
     inner: wgpu::Buffer,
     /// The submission that copied to it last.
     filled: Mutex<Option<wgpu::SubmissionIndex>>,
-}
-
-#[derive(Default)]
-struct Mapped {
-    result: Option<Result<(), wgpu::BufferAsyncError>>,
-    waker: Option<Waker>,
 }
 
 impl Gpu {
@@ -35,15 +28,10 @@ impl Gpu {
     /// [`GpuError::DeviceLost`], [`GpuError::Device`].
     pub async fn read(&self, readback: &Readback, bytes: u64) -> Result<Vec<u8>, GpuError> {
         self.healthy()?;
-        let state = Arc::new(Mutex::new(Mapped::default()));
-        let shared = Arc::clone(&state);
+        let mapped = Arc::new(Signal::default());
+        let signal = Arc::clone(&mapped);
         readback.inner.slice(0..bytes.next_multiple_of(4)).map_async(wgpu::MapMode::Read, move |result| {
-            if let Ok(mut state) = shared.lock() {
-                state.result = Some(result);
-                if let Some(waker) = state.waker.take() {
-                    waker.wake();
-                }
-            }
+            signal.set(result);
         });
         // Natively this blocks until the device is done; in a browser it does nothing and the callback wakes us.
         let submission_index = readback.filled.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -52,19 +40,7 @@ impl Gpu {
             .device
             .poll(wgpu::PollType::Wait { submission_index, timeout: None })
             .or_else(|_| self.device.poll(wgpu::PollType::wait_indefinitely()));
-        let result = poll_fn(|context| {
-            let Ok(mut state) = state.lock() else {
-                return Poll::Ready(Err(wgpu::BufferAsyncError));
-            };
-            match state.result.take() {
-                Some(result) => Poll::Ready(result),
-                None => {
-                    state.waker = Some(context.waker().clone());
-                    Poll::Pending
-                }
-            }
-        })
-        .await;
+        let result = mapped.wait().await;
         self.healthy()?;
         if let Err(error) = polled {
             return Err(GpuError::Device { message: error.to_string() });

@@ -113,7 +113,7 @@ impl Model {
         };
         let head = build.head(head_table.as_ref().unwrap_or(&token_table)).await?;
         let mut progress = build.loader.progress;
-        gpu.flush()?;
+        gpu.flush().await?;
         let mut model = Self {
             config,
             tiles: TileReport { used: options.tiles, agreeing: Tiles::ALL, compared: false },

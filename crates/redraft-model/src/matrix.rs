@@ -112,7 +112,7 @@ impl<S: ReadAt, P: FnMut(Progress)> Loader<'_, S, P> {
         self.gpu.write(buffer.slice(offset, bytes.len() as u64), bytes);
         self.unflushed += bytes.len() as u64;
         if self.unflushed >= FLUSH {
-            self.gpu.flush()?;
+            self.gpu.flush().await?;
             self.unflushed = 0;
         }
         Ok(())

@@ -132,7 +132,7 @@ impl Sampler {
             self.configure(&params).await?;
             let rows = self.prepare(&batch)?;
             model.submit(&batch, |pass| self.record(pass, rows), &[])?;
-            self.gpu.flush()?;
+            self.gpu.flush().await?;
         }
         Ok(())
     }

@@ -1,14 +1,22 @@
-//! Prints the linked text of one kernel variant, or the labels of all.
+//! Prints the linked text of one kernel variant, or the labels of all; with `--browser` every variant as browsers get it,
+//! one JSON object a line.
 
 use redraft_shaders::{Target, kernels};
 
 fn main() {
-    let label = std::env::args().nth(1);
+    let wanted = std::env::args().nth(1);
     for kernel in kernels() {
-        if label.as_deref() == Some(kernel.label) {
-            println!("{}", kernel.source(Target::Native));
-        } else if label.is_none() {
-            println!("{}", kernel.label);
+        match wanted.as_deref() {
+            None => println!("{}", kernel.label),
+            // The texts are ASCII without control characters but line ends, which Rust and JSON write alike.
+            Some("--browser") => println!(
+                "{{\"label\": {:?}, \"subgroups\": {}, \"code\": {:?}}}",
+                kernel.label,
+                kernel.enables.contains(&"subgroups"),
+                kernel.source(Target::Browser)
+            ),
+            Some(label) if label == kernel.label => println!("{}", kernel.source(Target::Native)),
+            Some(_) => {}
         }
     }
 }

@@ -55,7 +55,7 @@ impl Engine {
             *seconds = most;
         }
         let plain = verify.iter().map(|(_, seconds)| *seconds).fold(f64::INFINITY, f64::min);
-        let (draft, extend) = self.drafter_costs(position)?;
+        let (draft, extend) = self.drafter_costs(position).await?;
         let relative = |points: &[(u32, f64)]| {
             Curve::new(whole_tiles(points.iter().map(|(rows, seconds)| (*rows, seconds / plain))))
         };
@@ -95,15 +95,15 @@ impl Engine {
     }
 
     /// Seconds of a drafter step by its rows, and of an extend pass.
-    fn drafter_costs(&mut self, position: u32) -> Result<(Vec<(u32, f64)>, f64), Error> {
+    async fn drafter_costs(&mut self, position: u32) -> Result<(Vec<(u32, f64)>, f64), Error> {
         let Some(speculator) = self.speculator.as_mut().filter(|s| s.needs_features()) else {
             return Ok((vec![(1, 0.0)], 0.0));
         };
-        let mut time = |rows: u32, extend: bool| -> Result<f64, Error> {
+        let mut time = async |rows: u32, extend: bool| -> Result<f64, Error> {
             let mut least = f64::INFINITY;
             for run in 0..5 {
                 let started = Instant::now();
-                speculator.time_drafter(rows, position, extend)?;
+                speculator.time_drafter(rows, position, extend).await?;
                 if run > 0 {
                     least = least.min(started.elapsed().as_secs_f64());
                 }
@@ -112,9 +112,9 @@ impl Engine {
         };
         let mut draft = Vec::new();
         for rows in [1, 2, 4, 8, 16] {
-            draft.push((rows, time(rows, false)?));
+            draft.push((rows, time(rows, false).await?));
         }
-        Ok((draft, time(4, true)?))
+        Ok((draft, time(4, true).await?))
     }
 
     /// Takes costs that were measured on this adapter with this model earlier. What is known of plans, and what may still

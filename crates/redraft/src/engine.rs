@@ -245,6 +245,14 @@ impl Engine {
         self.model.gpu().report()
     }
 
+    /// Whether the device still works: the first fault that it reported, if there was one.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`], after which the model has to be loaded again.
+    pub fn healthy(&self) -> Result<(), Error> {
+        Ok(self.model.gpu().healthy()?)
+    }
+
     /// Device memory in use. Draft trees are in it once something was drafted, or a drafter is loaded.
     #[must_use]
     pub fn memory(&self) -> MemoryPlan {
@@ -495,4 +503,18 @@ pub async fn check_adapter(
     let options = GpuOptions { strict, ..GpuOptions::default() };
     let gpu = Arc::new(Gpu::open(choice, &options).await?);
     Ok(check::adapter(&gpu, progress).await?)
+}
+
+/// [`check_adapter`] for a kernel family that is not the adapter's own: in a browser the families that need subgroups
+/// are never its own, because wgpu does not see them there.
+///
+/// # Errors
+/// As [`check_adapter`].
+pub async fn check_adapter_on(
+    choice: &AdapterChoice,
+    path: Path,
+    progress: impl FnMut(&CheckProgress),
+) -> Result<CheckReport, Error> {
+    let gpu = Arc::new(Gpu::open(choice, &GpuOptions::default()).await?);
+    Ok(check::adapter_on(&gpu, path, progress).await?)
 }

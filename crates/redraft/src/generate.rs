@@ -213,6 +213,12 @@ impl<'e> TokenStream<'e> {
         })
     }
 
+    /// The engine that answers.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        self.engine
+    }
+
     /// The next token, or `None` after the last.
     ///
     /// # Errors
@@ -291,7 +297,7 @@ impl<'e> TokenStream<'e> {
             let started = Instant::now();
             engine.model.submit(&batch, keep, &[])?;
             // Waiting for each chunk keeps submissions short and cancellation prompt.
-            engine.model.gpu().flush()?;
+            engine.model.gpu().flush().await?;
             let row = started.elapsed().as_secs_f64() / f64::from(count.max(1));
             Habits::learn(&mut engine.habits.row, row);
             if let Some((speculator, rounds)) = speculator {
@@ -299,7 +305,7 @@ impl<'e> TokenStream<'e> {
                 let next = self.prompt.get(done + 1..done + 1 + part.len()).unwrap_or_default();
                 let started = Instant::now();
                 speculator.extend(first, next, false)?;
-                engine.model.gpu().flush()?;
+                engine.model.gpu().flush().await?;
                 let seconds = started.elapsed().as_secs_f64();
                 Habits::learn(&mut engine.habits.chunk, seconds);
                 rounds.extra += seconds;
@@ -422,7 +428,7 @@ impl<'e> TokenStream<'e> {
     async fn sample(&mut self, mut batch: Batch) -> Result<Sampled, Error> {
         let engine = &mut *self.engine;
         if let Some(rounds) = self.rounds.as_mut().filter(|rounds| rounds.features) {
-            engine.make_room(rounds, &batch)?;
+            engine.make_room(rounds, &batch).await?;
         }
         let rows = engine.sampler.prepare(&batch)?;
         let (ids, greatest) = (engine.sampler.tokens(rows), engine.sampler.greatest(rows));

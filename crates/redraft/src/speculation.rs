@@ -229,7 +229,7 @@ impl Engine {
     }
 
     /// Has the drafter compute the rows whose features are kept for it, where those of `batch` would not fit behind them.
-    pub(crate) fn make_room(&mut self, rounds: &mut Rounds, batch: &Batch) -> Result<(), Error> {
+    pub(crate) async fn make_room(&mut self, rounds: &mut Rounds, batch: &Batch) -> Result<(), Error> {
         let (computed, rows) = (batch.committed(), batch.rows());
         let kept = computed.saturating_sub(rounds.unseen);
         let (Some(speculator), Some(next)) = (&mut self.speculator, batch.tokens().first()) else {
@@ -238,7 +238,7 @@ impl Engine {
         if kept > 0 && kept + rows > self.model.max_rows() {
             let started = Instant::now();
             speculator.extend(rounds.unseen, &behind(&self.sequence, rounds.unseen, *next), false)?;
-            self.model.gpu().flush()?;
+            self.model.gpu().flush().await?;
             rounds.extra += started.elapsed().as_secs_f64();
             rounds.unseen = computed;
         }

@@ -159,7 +159,7 @@ impl Load<'_> {
         let head = build.token_table("output.weight", config.vocab).await?;
         let head = build.head(&head).await?;
         let rest = self.rest(&config, &buffers, &features, &hidden).await?;
-        gpu.flush()?;
+        gpu.flush().await?;
         let tables = tables_of(file)?;
         Ok(Drafter {
             tiles: model.tiles.used,

@@ -488,7 +488,7 @@ impl Speculator {
     ///
     /// # Errors
     /// [`ModelError::Gpu`].
-    pub fn time_drafter(&mut self, rows: u32, position: u32, extend: bool) -> Result<(), ModelError> {
+    pub async fn time_drafter(&mut self, rows: u32, position: u32, extend: bool) -> Result<(), ModelError> {
         self.extended = 0;
         if extend {
             self.extend(position, &vec![TokenId(0); rows as usize], true)?;
@@ -504,7 +504,7 @@ impl Speculator {
             self.gpu.write(b.head_step.whole(), bytemuck::bytes_of(&step));
             self.gpu.submit(|pass| drafter.record_step(pass, &plan, 1, position), &[])?;
         }
-        Ok(self.gpu.flush()?)
+        Ok(self.gpu.flush().await?)
     }
 
     fn record(&self, pass: &mut Pass<'_>, model: &Model, sampler: &Sampler) -> Result<(), ModelError> {

@@ -1,0 +1,122 @@
+import { RedraftError } from './errors.js';
+import { cached, download, keyOf, readManifest } from './download.js';
+import { type ModelSpec, resolveFile } from './models.js';
+import type { ProgressMeter } from './progress.js';
+import { sha256OfBlob } from './sha256.js';
+import { MemoryStore, type Store, type StoreKind, openStore, openStores } from './store.js';
+
+/** Where models are kept: `auto` takes the best there is and falls back to memory where the browser grants too little. */
+export type CacheChoice = 'auto' | StoreKind;
+
+/** A file of the cache. */
+export interface CachedModel {
+  readonly url: string;
+  /** Bytes of the whole file. */
+  readonly size: number;
+  readonly sha256?: string;
+  /** False for what an interrupted download left. */
+  readonly complete: boolean;
+  readonly store: StoreKind;
+}
+
+function base(): string {
+  return typeof location === 'undefined' ? 'http://localhost/' : location.href;
+}
+
+/** All files that were downloaded, in any of the stores of this browser. */
+export async function listModels(): Promise<CachedModel[]> {
+  const found: CachedModel[] = [];
+  for (const store of await openStores()) {
+    for (const key of await store.keys()) {
+      const manifest = await readManifest(store, key);
+      if (!manifest) continue;
+      const { url, size, sha256, complete } = manifest;
+      found.push({ url, size, complete, store: store.kind, ...(sha256 !== undefined && { sha256 }) });
+    }
+  }
+  return found;
+}
+
+/** Whether a model is in the cache as a whole, so that it loads without the network. */
+export async function hasModel(model: Exclude<ModelSpec, Blob>): Promise<boolean> {
+  const key = keyOf(resolveFile(model, base()));
+  for (const store of await openStores()) if (await cached(store, key)) return true;
+  return false;
+}
+
+/** Deletes a model, or what an interrupted download of it left, from all stores. */
+export async function deleteModel(model: Exclude<ModelSpec, Blob>): Promise<void> {
+  const key = keyOf(resolveFile(model, base()));
+  for (const store of await openStores()) await store.delete(key);
+}
+
+/** Refuses what the browser will not store, before it is downloaded. */
+async function checkQuota(bytes: number): Promise<void> {
+  if (bytes === 0 || typeof navigator === 'undefined' || navigator.storage?.estimate === undefined) return;
+  const room = async (): Promise<number> => {
+    const { quota, usage } = await navigator.storage.estimate();
+    return quota === undefined ? Infinity : quota - (usage ?? 0);
+  };
+  if ((await room()) >= bytes) return;
+  // Sites that may persist are granted more in some browsers.
+  await navigator.storage.persist?.().catch(() => false);
+  const left = await room();
+  if (left < bytes) {
+    throw new RedraftError('quota_exceeded', `the model needs ${bytes} bytes of storage, the browser grants this site ${Math.max(0, left)} more; free disk space, delete cached models, or load with cache: 'memory'`);
+  }
+}
+
+export interface FetchOptions {
+  readonly cache: CacheChoice;
+  readonly meter: ProgressMeter;
+  readonly magic?: string;
+  readonly signal?: AbortSignal | undefined;
+  /** Told what was done otherwise than asked. */
+  readonly warn: (text: string) => void;
+}
+
+/** The bytes of a model: from the cache, from the network into the cache, or the caller's own file. */
+export async function openModel(spec: ModelSpec, options: FetchOptions): Promise<Blob> {
+  if (spec instanceof Blob) {
+    if (spec.size === 0) throw new RedraftError('invalid_model', 'the file is empty');
+    return spec;
+  }
+  const file = resolveFile(spec, base());
+  const { cache, meter, magic, signal, warn } = options;
+  const heard = meter.file(file.size ?? 0);
+  const stores = cache === 'auto' ? await openStores() : ([await openStore(cache)] as const);
+  for (const store of stores) {
+    const blob = await cached(store, keyOf(file));
+    if (blob) {
+      heard('cache', blob.size, blob.size);
+      return blob;
+    }
+  }
+  const into = (store: Store): Promise<Blob> =>
+    download({
+      file,
+      store,
+      signal,
+      heard,
+      ...(magic !== undefined && { magic }),
+      ...(store.kind !== 'memory' && { admit: checkQuota }),
+    });
+  const [best] = stores;
+  try {
+    return await into(best);
+  } catch (error) {
+    if (cache !== 'auto' || best instanceof MemoryStore) throw error;
+    if (!(error instanceof RedraftError) || (error.code !== 'quota_exceeded' && error.code !== 'storage')) throw error;
+    warn(`the model is kept in memory only and will be downloaded again: ${error.message}`);
+    await best.delete(keyOf(file)).catch(() => undefined);
+    return into(await openStore('memory'));
+  }
+}
+
+/** Checks a caller's own file against a hash. */
+export async function checkFile(blob: Blob, sha256: string): Promise<void> {
+  const found = await sha256OfBlob(blob);
+  if (found !== sha256.toLowerCase()) {
+    throw new RedraftError('integrity', `the file has sha256 ${found}, expected ${sha256}; it is another file, or damaged`);
+  }
+}

@@ -1,0 +1,87 @@
+/** What kind of thing went wrong. Stable: code may switch over it. */
+export type ErrorCode =
+  /** The caller's `AbortSignal` fired. */
+  | 'aborted'
+  /** This browser has no WebGPU, or no adapter that redraft can use. */
+  | 'webgpu_unavailable'
+  /** The GPU device is gone. The next call loads the model again from the cache. */
+  | 'device_lost'
+  /** Not enough GPU memory, or a limit of the adapter on it. */
+  | 'out_of_memory'
+  /** The model's file is damaged, or of a kind that is not supported. */
+  | 'invalid_model'
+  /** The drafter's file is damaged, or was made for another model. */
+  | 'invalid_drafter'
+  /** An argument that cannot be. */
+  | 'invalid_request'
+  /** A parameter of OpenAI's interface that redraft does not have. */
+  | 'unsupported'
+  /** The prompt does not fit the context. */
+  | 'context_length_exceeded'
+  /** The network failed, or the download ended early. */
+  | 'network'
+  /** The server answered with an error. */
+  | 'http'
+  /** What was downloaded is not what was expected. */
+  | 'integrity'
+  /** The browser grants too little storage. */
+  | 'quota_exceeded'
+  /** Storage failed. */
+  | 'storage'
+  /** The worker died or could not start. */
+  | 'worker'
+  /** The engine was disposed. */
+  | 'disposed'
+  /** A bug of redraft. */
+  | 'internal';
+
+const CODES: ReadonlySet<string> = new Set<ErrorCode>([
+  'aborted', 'webgpu_unavailable', 'device_lost', 'out_of_memory', 'invalid_model', 'invalid_drafter',
+  'invalid_request', 'unsupported', 'context_length_exceeded', 'network', 'http', 'integrity', 'quota_exceeded',
+  'storage', 'worker', 'disposed', 'internal',
+]);
+
+/** Every error that the package throws. The message says what was expected, what was found and what to do. */
+export class RedraftError extends Error {
+  readonly code: ErrorCode;
+
+  constructor(code: ErrorCode, message: string, options?: ErrorOptions) {
+    super(message, options);
+    // `AbortError` is what code written for `fetch` looks for.
+    this.name = code === 'aborted' ? 'AbortError' : 'RedraftError';
+    this.code = code;
+  }
+}
+
+/** An error as it crosses to or from a worker. */
+export interface WireError {
+  readonly code: ErrorCode;
+  readonly message: string;
+}
+
+export function toWire(error: unknown): WireError {
+  const { code, message } = asRedraftError(error);
+  return { code, message };
+}
+
+export function fromWire(error: WireError): RedraftError {
+  return new RedraftError(error.code, error.message);
+}
+
+/** Whatever was thrown, as one of ours: the module's errors carry a `code`, anything else is a bug. */
+export function asRedraftError(error: unknown): RedraftError {
+  if (error instanceof RedraftError) return error;
+  if (error instanceof Error) {
+    const code = 'code' in error && typeof error.code === 'string' && CODES.has(error.code) ? error.code : 'internal';
+    return new RedraftError(code as ErrorCode, error.message, { cause: error });
+  }
+  return new RedraftError('internal', String(error), { cause: error });
+}
+
+export function abortedError(signal: AbortSignal): RedraftError {
+  return new RedraftError('aborted', 'the operation was aborted', { cause: signal.reason });
+}
+
+export function throwIfAborted(signal: AbortSignal | undefined): void {
+  if (signal?.aborted) throw abortedError(signal);
+}

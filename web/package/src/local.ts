@@ -1,0 +1,161 @@
+import { orAborted, settledOnAbort } from './abort.js';
+import type { Backend, BackendEvents, EngineInfo, LoadOptions } from './backend.js';
+import { checkFile, openModel } from './cache.js';
+import { RedraftError, asRedraftError, throwIfAborted } from './errors.js';
+import type { ModelSpec } from './models.js';
+import { type Probe, probe } from './probe.js';
+import { ProgressMeter } from './progress.js';
+import { choosePath, storedChecks } from './subgroups.js';
+import { VERSION } from './version.js';
+import { type AnswerReport, type AnswerRequest, type ModuleInfo, type TokenReport, loadModule } from './wasm.js';
+import { WasmEngine, checkPath, heapBytes, loadEngine } from './wasm/redraft_wasm.js';
+
+/** Largest drafter: unlike the model it passes through the module's heap as a whole. */
+const DRAFTER_LIMIT = 512 << 20;
+
+/** A model on this realm's own WebGPU. */
+export class LocalBackend implements Backend {
+  readonly #options: LoadOptions;
+  readonly #events: BackendEvents;
+  #engine: WasmEngine | undefined;
+  #info: EngineInfo | undefined;
+  #disposed = false;
+  /** The last call that was let in. */
+  #last: Promise<unknown> = Promise.resolve();
+
+  private constructor(options: LoadOptions, events: BackendEvents) {
+    this.#options = options;
+    this.#events = events;
+  }
+
+  static async load(options: LoadOptions, events: BackendEvents, signal?: AbortSignal): Promise<LocalBackend> {
+    const backend = new LocalBackend(options, events);
+    await backend.#load(signal);
+    return backend;
+  }
+
+  get info(): EngineInfo {
+    if (!this.#info) throw new RedraftError('internal', 'no model is loaded');
+    return { ...this.#info, heapBytes: heapBytes() };
+  }
+
+  answer(request: AnswerRequest, onToken: (token: TokenReport) => void, signal?: AbortSignal): Promise<AnswerReport> {
+    return this.#alone(signal, async (engine) => {
+      const aborted = settledOnAbort(signal);
+      const take = (json: string): void => {
+        // What was computed after the caller gave up is not for the caller.
+        if (!signal?.aborted) onToken(JSON.parse(json) as TokenReport);
+      };
+      try {
+        return JSON.parse(await engine.answer(JSON.stringify(request), take, aborted.promise)) as AnswerReport;
+      } finally {
+        aborted.release();
+      }
+    });
+  }
+
+  encode(text: string): Promise<number[]> {
+    return this.#alone(undefined, (engine) => Promise.resolve([...engine.encode(text)]));
+  }
+
+  async dispose(): Promise<void> {
+    this.#disposed = true;
+    await this.#last.catch(() => undefined);
+    this.#free();
+  }
+
+  /** Runs `work` after all that was asked before, on a device that works. */
+  async #alone<T>(signal: AbortSignal | undefined, work: (engine: WasmEngine) => Promise<T>): Promise<T> {
+    throwIfAborted(signal);
+    const turn = this.#last.catch(() => undefined).then(async () => {
+      throwIfAborted(signal);
+      const engine = await this.#ready(signal);
+      try {
+        return await work(engine);
+      } catch (thrown) {
+        const error = asRedraftError(thrown);
+        if (error.code === 'device_lost') this.#lose(error);
+        throw error;
+      }
+    });
+    this.#last = turn;
+    return orAborted(turn, signal);
+  }
+
+  async #ready(signal: AbortSignal | undefined): Promise<WasmEngine> {
+    if (this.#disposed) throw new RedraftError('disposed', 'the engine was disposed; create another one');
+    try {
+      this.#engine?.healthy();
+    } catch (error) {
+      // Lost while nobody used it: nobody needs to hear of it as an error.
+      this.#lose(asRedraftError(error));
+    }
+    return this.#engine ?? this.#load(signal);
+  }
+
+  #lose(error: RedraftError): void {
+    this.#free();
+    this.#events.lost?.(error.message);
+  }
+
+  #free(): void {
+    this.#engine?.free();
+    this.#engine = undefined;
+  }
+
+  async #load(signal: AbortSignal | undefined): Promise<WasmEngine> {
+    const { model, drafter, context, kv, cache = 'auto', memoryLimit, subgroups = 'auto', wasmUrl } = this.#options;
+    const meter = new ProgressMeter(this.#events.progress);
+    const warn = (text: string): void => this.#events.warning?.(text);
+    throwIfAborted(signal);
+    const found = await orAborted(probe(), signal);
+    if (!found.ok) throw unavailable(found);
+    const fetching = { cache, meter, signal, warn };
+    const modelFile = await orAborted(openModel(model, { ...fetching, magic: 'GGUF' }), signal);
+    const drafterFile = drafter === undefined ? undefined : await orAborted(openModel(drafter, fetching), signal);
+    await orAborted(loadModule(wasmUrl), signal);
+    const { adapter } = found;
+    const check = (path: string): Promise<string> => checkPath(path, (share: number) => meter.check(share));
+    const choosing = { adapter, choice: subgroups, version: VERSION, memory: storedChecks, check, warn };
+    const path = await orAborted(choosePath(choosing), signal);
+    const drafterBytes = drafterFile && (await drafterContents(drafterFile));
+    throwIfAborted(signal);
+    const aborted = settledOnAbort(signal);
+    try {
+      const engine = await loadEngine(
+        modelFile.size,
+        async (offset: number, length: number) => new Uint8Array(await modelFile.slice(offset, offset + length).arrayBuffer()),
+        JSON.stringify({ context, kv, path, memoryLimit }),
+        drafterBytes,
+        (phase: 'kernels' | 'weights', done: number, total: number) => meter.load(phase, done, total),
+        aborted.promise,
+      );
+      const info = JSON.parse(engine.info()) as ModuleInfo;
+      info.warnings.forEach(warn);
+      this.#info = { ...info, modelBytes: modelFile.size, heapBytes: heapBytes() };
+      this.#engine = engine;
+      meter.ready();
+      return engine;
+    } catch (error) {
+      throw asRedraftError(error);
+    } finally {
+      aborted.release();
+    }
+  }
+}
+
+function unavailable(found: Extract<Probe, { ok: false }>): RedraftError {
+  return new RedraftError('webgpu_unavailable', `${found.reason} ${found.advice}`);
+}
+
+async function drafterContents(file: Blob): Promise<Uint8Array> {
+  if (file.size > DRAFTER_LIMIT) {
+    throw new RedraftError('invalid_drafter', `the drafter has ${file.size} bytes, at most ${DRAFTER_LIMIT} are read`);
+  }
+  return new Uint8Array(await file.arrayBuffer());
+}
+
+/** Checks a `File` of the user's own against a hash. */
+export async function verifyFile(file: Extract<ModelSpec, Blob>, sha256: string): Promise<void> {
+  await checkFile(file, sha256);
+}

