@@ -1,0 +1,277 @@
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { LoadOptions } from '@redraft/web';
+import { fixtures } from './server.ts';
+import { expect, openBlank, test } from './support.ts';
+
+/** Three pieces of the cache. */
+const PAD = 20 << 20;
+const tiny = readFileSync(join(fixtures, 'tiny.gguf'));
+const padded = createHash('sha256').update(Buffer.concat([tiny, Buffer.alloc(PAD - tiny.length)])).digest('hex');
+const PADDED = `/fixtures/tiny.gguf?pad=${PAD}`;
+
+/** Loads, asks for two tokens, disposes; the error's code if it fails. */
+async function tryLoad(options: Omit<LoadOptions, 'model'> & { model: Exclude<LoadOptions['model'], Blob> }) {
+  const phases: string[] = [];
+  let last = 0;
+  let forward = true;
+  try {
+    const engine = await redraft.createEngine({
+      ...options,
+      onProgress: ({ phase, progress }) => {
+        if (phases.at(-1) !== phase) phases.push(phase);
+        forward &&= progress >= last;
+        last = progress;
+      },
+    });
+    const answer = await engine.chat.completions.create({ messages: [{ role: 'user', content: 'hi' }], max_tokens: 2 });
+    await engine.dispose();
+    return { ok: true as const, phases, last, forward, tokens: answer.usage.completion_tokens };
+  } catch (error) {
+    const code = error instanceof redraft.RedraftError ? error.code : String(error);
+    return { ok: false as const, code, message: String(error), phases };
+  }
+}
+
+test('a download that breaks off is taken up, and the next load needs no network', async ({ blank, server, context }) => {
+  server.requests.length = 0;
+  const model = { url: `${PADDED}&drop=${11 << 20}`, sha256: padded };
+  const first = await blank.evaluate(tryLoad, { model });
+  expect(first).toMatchObject({ ok: true, tokens: 2, last: 1, forward: true, phases: ['download', 'compile', 'upload', 'compile', 'ready'] });
+  const asked = server.requests.filter((request) => request.includes('tiny.gguf'));
+  expect(asked).toHaveLength(2);
+  expect(asked[1]).toMatch(/ bytes=\d+-$/);
+  await context.route('**/*.gguf*', (route) => route.abort());
+  await blank.reload();
+  await blank.waitForFunction(() => typeof globalThis.redraft === 'object');
+  const again = await blank.evaluate(tryLoad, { model });
+  expect(again).toMatchObject({ ok: true, last: 1, forward: true, phases: ['cache', 'compile', 'upload', 'compile', 'ready'] });
+  const kept = await blank.evaluate(async (model) => {
+    const had = await redraft.hasModel(model);
+    const list = await redraft.listModels();
+    await redraft.deleteModel(model);
+    return { had, list, has: await redraft.hasModel(model), left: await redraft.listModels() };
+  }, model);
+  expect(kept).toMatchObject({ had: true, has: false, left: [], list: [{ size: PAD, sha256: padded, complete: true, store: 'opfs' }] });
+});
+
+test('every store keeps a model', async ({ blank, context, server }) => {
+  for (const cache of ['cache', 'opfs', 'memory'] as const) {
+    const model = { url: `${PADDED}&store=${cache}`, sha256: padded };
+    await blank.evaluate((model) => redraft.deleteModel(model), model);
+    server.requests.length = 0;
+    expect(await blank.evaluate(tryLoad, { model, cache })).toMatchObject({ ok: true });
+    const stores = await blank.evaluate(async () => (await redraft.listModels()).map((m) => m.store));
+    expect(stores).toEqual([cache]);
+    await context.route('**/*.gguf*', (route) => route.abort());
+    expect(await blank.evaluate(tryLoad, { model, cache })).toMatchObject({ ok: true });
+    await context.unroute('**/*.gguf*');
+    expect(server.requests.filter((request) => request.includes('tiny.gguf'))).toHaveLength(1);
+  }
+});
+
+test('damaged, truncated, foreign and missing files are refused by name', async ({ blank }) => {
+  const cases: [{ url: string; sha256?: string; size?: number }, string, RegExp][] = [
+    [{ url: `${PADDED}&flip=${9 << 20}`, sha256: padded }, 'integrity', /sha256/],
+    [{ url: '/fixtures/tiny.gguf', size: 12345 }, 'integrity', /12345/],
+    [{ url: '/fixtures/tiny.json' }, 'invalid_model', /GGUF/],
+    [{ url: '/fixtures/absent.gguf' }, 'http', /404/],
+    [{ url: 'http://127.0.0.1:9/x.gguf' }, 'network', /cannot be reached/],
+    [{ url: '/fixtures/tiny.gguf?flip=5' }, 'invalid_model', /version/],
+  ];
+  for (const [model, code, words] of cases) {
+    const found = await blank.evaluate(tryLoad, { model });
+    expect(found, JSON.stringify(model)).toMatchObject({ ok: false, code });
+    if (!found.ok) expect(found.message).toMatch(words);
+  }
+  expect((await blank.evaluate(() => redraft.listModels())).filter((model) => model.sha256 === padded)).toEqual([]);
+  const wrongDrafter = await blank.evaluate(tryLoad, { model: '/fixtures/tiny.gguf', drafter: '/fixtures/tiny.json' });
+  expect(wrongDrafter).toMatchObject({ ok: false, code: 'invalid_drafter' });
+});
+
+test('files of the user: whole ones load, cut ones are refused', async ({ blank }) => {
+  const seen = await blank.evaluate(async () => {
+    const bytes = await (await fetch('/fixtures/tiny.gguf')).arrayBuffer();
+    const load = async (file: File) => {
+      try {
+        const engine = await redraft.createWorkerEngine({ model: file });
+        const { modelBytes } = engine.info;
+        await engine.dispose();
+        return modelBytes;
+      } catch (error) {
+        return error instanceof redraft.RedraftError ? `${error.code}: ${error.message}` : String(error);
+      }
+    };
+    return {
+      whole: await load(new File([bytes], 'tiny.gguf')),
+      size: bytes.byteLength,
+      cut: await load(new File([bytes.slice(0, bytes.byteLength - 4000)], 'cut.gguf')),
+      header: await load(new File([bytes.slice(0, 300)], 'header.gguf')),
+      empty: await load(new File([], 'empty.gguf')),
+    };
+  });
+  expect(seen.whole).toBe(seen.size);
+  expect(seen.cut).toMatch(/^invalid_model: .*cut short/);
+  expect(seen.header).toMatch(/^invalid_model: .*cut short/);
+  expect(seen.empty).toMatch(/^invalid_model: the file is empty/);
+});
+
+test('a full disk is told before the download, or the model is kept in memory', async ({ blank, server }) => {
+  const model = { url: `${PADDED}&quota`, sha256: padded };
+  // Where the browser says how much it grants, nothing is fetched.
+  const refused = await blank.evaluate(async (model) => {
+    const { estimate } = navigator.storage;
+    navigator.storage.estimate = () => Promise.resolve({ quota: 5_000_000, usage: 1_000_000 });
+    const error: unknown = await redraft.createEngine({ model, cache: 'opfs' }).catch((thrown: unknown) => thrown);
+    navigator.storage.estimate = estimate;
+    return { code: error instanceof redraft.RedraftError ? error.code : '', message: String(error), kept: await redraft.listModels() };
+  }, model);
+  expect(refused).toMatchObject({ code: 'quota_exceeded', kept: [] });
+  expect(refused.message).toMatch(/needs 20971520 bytes .* grants this site 4000000/);
+  // Where it does not tell the truth, writing fails.
+  const session = await blank.context().newCDPSession(blank);
+  await session.send('Storage.overrideQuotaForOrigin', { origin: server.origin, quotaSize: 12 << 20 });
+  const strict = await blank.evaluate(tryLoad, { model, cache: 'opfs' as const });
+  expect(strict).toMatchObject({ ok: false, code: 'quota_exceeded' });
+  const seen = await blank.evaluate(async (model) => {
+    const warned: string[] = [];
+    const warn = console.warn;
+    console.warn = (text: string) => warned.push(text);
+    const engine = await redraft.createEngine({ model });
+    console.warn = warn;
+    await engine.dispose();
+    return { warned, stores: (await redraft.listModels()).map((m) => m.store) };
+  }, model);
+  expect(seen.stores).toEqual(['memory']);
+  expect(seen.warned.join()).toContain('memory only');
+});
+
+test('a load can be aborted in each of its phases, and then loads', async ({ blank }) => {
+  const seen = await blank.evaluate(async (pad) => {
+    const results: Record<string, string> = {};
+    for (const phase of ['download', 'compile', 'upload'] as const) {
+      for (const make of ['createEngine', 'createWorkerEngine'] as const) {
+        const controller = new AbortController();
+        const model = `/fixtures/tiny.gguf?pad=${pad}&slow=20&abort=${phase}${make}`;
+        const load = redraft[make]({
+          model,
+          signal: controller.signal,
+          onProgress: (progress) => {
+            if (progress.phase === phase) controller.abort();
+          },
+        });
+        const error: unknown = await load.then(() => 'loaded', (thrown: unknown) => thrown);
+        results[`${phase} ${make}`] = error instanceof redraft.RedraftError ? `${error.code} ${error.name}` : String(error);
+      }
+    }
+    const before: unknown = await redraft.createEngine({ model: '/fixtures/tiny.gguf', signal: AbortSignal.abort() }).catch((thrown: unknown) => thrown);
+    results['before'] = before instanceof redraft.RedraftError ? before.code : String(before);
+    const engine = await redraft.createEngine({ model: '/fixtures/tiny.gguf' });
+    await engine.dispose();
+    // What an aborted load had allocated is freed.
+    const lost = await Promise.all(devices.map((device) => Promise.race([device.lost.then(() => true), new Promise<boolean>((resolve) => setTimeout(() => resolve(false), 2000))])));
+    return { results, lost };
+  }, PAD);
+  const { before, ...rest } = seen.results;
+  expect(before).toBe('aborted');
+  expect(Object.values(rest)).toEqual(Array.from({ length: 6 }, () => 'aborted AbortError'));
+  expect(seen.lost.every(Boolean)).toBe(true);
+});
+
+test('an answer can be aborted in its prompt and in its middle, and the next one is right', async ({ blank }) => {
+  const seen = await blank.evaluate(async () => {
+    const results = [];
+    for (const make of ['createEngine', 'createWorkerEngine'] as const) {
+      const engine = await redraft[make]({ model: '/fixtures/tiny.gguf' });
+      const ask = async (signal?: AbortSignal, content = 'hi') => {
+        const answer = await engine.chat.completions.create({ messages: [{ role: 'user', content }], max_tokens: 12, ignore_eos: true, ...(signal && { signal }) });
+        return answer.choices[0].tokens.map((token) => token.id);
+      };
+      const right = await ask();
+      const code = async (work: Promise<unknown>) => work.then(() => 'none', (error: unknown) => (error instanceof redraft.RedraftError ? error.code : String(error)));
+      const prompt = new AbortController();
+      const long = ask(prompt.signal, 'word '.repeat(80));
+      setTimeout(() => prompt.abort(), 5);
+      const inPrompt = await code(long);
+      const stream = await engine.chat.completions.create({ messages: [{ role: 'user', content: 'hi' }], max_tokens: 200, ignore_eos: true, stream: true });
+      let tokens = 0;
+      const inMiddle = await code(
+        (async () => {
+          for await (const chunk of stream) {
+            if (chunk.choices[0]?.token) tokens += 1;
+            if (tokens === 3) stream.abort();
+          }
+        })(),
+      );
+      const waiting = new AbortController();
+      const [busy, waited] = await Promise.all([ask(), code((setTimeout(() => waiting.abort(), 1), ask(waiting.signal)))]);
+      results.push({ inPrompt, inMiddle, tokens, waited, same: [busy, await ask()].every((ids) => ids.join() === right.join()) });
+      await engine.dispose();
+    }
+    return results;
+  });
+  for (const result of seen) expect(result).toEqual({ inPrompt: 'aborted', inMiddle: 'aborted', tokens: 3, waited: 'aborted', same: true });
+});
+
+test('a lost device is one error, and the next call answers as before', async ({ blank, context }) => {
+  const seen = await blank.evaluate(async () => {
+    const losses: string[] = [];
+    const engine = await redraft.createEngine({ model: '/fixtures/tiny.gguf' });
+    engine.on('lost', (message) => losses.push(message));
+    const ask = async () => {
+      const answer = await engine.chat.completions.create({ messages: [{ role: 'user', content: 'hi' }], max_tokens: 12, ignore_eos: true });
+      return answer.choices[0].tokens.map((token) => token.id).join();
+    };
+    return { right: await ask(), count: devices.length, losses: losses.length };
+  });
+  expect(seen.count).toBe(1);
+  // From the cache, not from the network.
+  await context.route('**/*.gguf*', (route) => route.abort());
+  const after = await blank.evaluate(async () => {
+    const losses: string[] = [];
+    const engine = await redraft.createEngine({ model: '/fixtures/tiny.gguf' });
+    engine.on('lost', (message) => losses.push(message));
+    const params = { messages: [{ role: 'user', content: 'hi' }], max_tokens: 12, ignore_eos: true } as const;
+    const ids = async () => (await engine.chat.completions.create(params)).choices[0].tokens.map((token) => token.id).join();
+    const stream = await engine.chat.completions.create({ ...params, max_tokens: 300, stream: true });
+    const errors: string[] = [];
+    let tokens = 0;
+    try {
+      for await (const chunk of stream) {
+        if (chunk.choices[0]?.token) tokens += 1;
+        if (tokens === 3) devices.at(-1)?.destroy();
+      }
+    } catch (error) {
+      errors.push(error instanceof redraft.RedraftError ? error.code : String(error));
+    }
+    const inAnswer = await ids();
+    // Lost while idle: the next call does not notice.
+    devices.at(-1)?.destroy();
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    const idle = await ids();
+    await engine.dispose();
+    return { errors, inAnswer, idle, losses: losses.length, devices: devices.length };
+  });
+  expect(after).toEqual({ errors: ['device_lost'], inAnswer: seen.right, idle: seen.right, losses: 2, devices: 4 });
+});
+
+test('a worker of the app serves an engine too, and one that dies says so', async ({ blank, page, server }) => {
+  const seen = await blank.evaluate(async () => {
+    const source = `import { serveEngine } from '${location.origin}/dist/index.js'; serveEngine(self); addEventListener('message', (e) => { if (e.data === 'die') setTimeout(() => { throw new Error('died'); }); });`;
+    const address = URL.createObjectURL(new Blob([source], { type: 'text/javascript' }));
+    const worker = new Worker(address, { type: 'module' });
+    const model = `${location.origin}/fixtures/tiny.gguf`;
+    const engine = await redraft.createWorkerEngine({ model, worker });
+    const answer = await engine.chat.completions.create({ messages: [{ role: 'user', content: 'hi' }], max_tokens: 3, ignore_eos: true });
+    await engine.dispose();
+    const again = await redraft.createWorkerEngine({ model, worker });
+    const dying = again.chat.completions.create({ messages: [{ role: 'user', content: 'hi' }], ignore_eos: true });
+    worker.postMessage('die');
+    const error: unknown = await dying.catch((thrown: unknown) => thrown);
+    worker.terminate();
+    return { tokens: answer.usage.completion_tokens, code: error instanceof redraft.RedraftError ? error.code : String(error) };
+  });
+  expect(seen).toEqual({ tokens: 3, code: 'worker' });
+  await openBlank(page, server);
+});

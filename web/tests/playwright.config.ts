@@ -1,0 +1,19 @@
+import { defineConfig } from '@playwright/test';
+import { browserFlags, chromium } from './chromium.ts';
+
+export default defineConfig({
+  testDir: '.',
+  testMatch: '*.spec.ts',
+  outputDir: '../.build/test-results',
+  // A software GPU on a few cores: one page at a time.
+  workers: 1,
+  retries: 0,
+  timeout: 180_000,
+  expect: { timeout: 30_000 },
+  reporter: [['list']],
+  use: {
+    launchOptions: { executablePath: chromium(), args: browserFlags },
+    screenshot: 'only-on-failure',
+    trace: 'off',
+  },
+});

@@ -1,0 +1,55 @@
+import { join } from 'node:path';
+import { readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { agreed, expect, needs, test } from './support.ts';
+
+const data = fileURLToPath(new URL('../../../shared/data/reference/smollm2_reference.json', import.meta.url));
+const cache = process.env['XDG_CACHE_HOME'] ?? join(process.env['HOME'] ?? '', '.cache');
+const MODEL = 'SmolLM2-135M-Instruct.Q4_1.gguf';
+
+interface Prompt {
+  readonly messages: { readonly role: string; readonly content: string }[];
+  readonly prompt_ids: number[];
+  readonly greedy_ids: number[];
+  readonly margins: number[];
+}
+
+/** As natively. */
+const TIE = 0.1;
+const TOKENS = 12;
+
+test('SmolLM2 answers as the float32 reference, with and without speculation', async ({ blank, server }) => {
+  test.setTimeout(600_000);
+  test.skip(!needs(data), `the reference data is missing: ${data}`);
+  test.skip(!needs(join(cache, 'redraft/models', MODEL)), `the model is missing: cargo xtask setup fetches ${MODEL}`);
+  const { sha256, prompts } = JSON.parse(readFileSync(data, 'utf8')) as { sha256: string; prompts: Prompt[] };
+  const chosen = prompts.slice(0, 2);
+  const found = await blank.evaluate(
+    async ({ model, questions, tokens }) => {
+      const engine = await redraft.createWorkerEngine({ model, context: 512 });
+      const answers = [];
+      for (const messages of questions) {
+        const ask = { messages, max_tokens: tokens, ignore_eos: true };
+        const plain = await engine.chat.completions.create(ask);
+        const drafted = await engine.chat.completions.create({ ...ask, speculation: 'lookup' });
+        answers.push([plain, drafted].map((answer) => ({ ids: answer.choices[0].tokens.map((token) => token.id), usage: answer.usage })));
+      }
+      const { info } = engine;
+      await engine.dispose();
+      return { answers, info };
+    },
+    { model: { url: `${server.origin}/models/${MODEL}`, sha256 }, questions: chosen.map((prompt) => prompt.messages), tokens: TOKENS },
+  );
+  for (const [at, { prompt_ids, greedy_ids, margins }] of chosen.entries()) {
+    const [plain, drafted] = found.answers[at] ?? [];
+    const count = Math.min(agreed(margins, TIE), TOKENS);
+    expect(count, 'something is compared').toBeGreaterThan(2);
+    expect(plain?.usage.prompt_tokens).toBe(prompt_ids.length);
+    expect(plain?.ids.slice(0, count)).toEqual(greedy_ids.slice(0, count));
+    expect(drafted?.ids).toEqual(plain?.ids);
+  }
+  // The heap held pieces of the file, never the file.
+  expect(found.info.modelBytes).toBe(98_362_432);
+  expect(found.info.heapBytes).toBeLessThan(32 << 20);
+  console.log(`heap ${found.info.heapBytes} bytes; ${JSON.stringify(found.answers.map(([plain]) => plain?.usage.timings))}`);
+});
