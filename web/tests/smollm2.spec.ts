@@ -14,8 +14,8 @@ interface Prompt {
   readonly margins: number[];
 }
 
-/** As natively. */
-const TIE = 0.1;
+/** Keys and values in 16 bits move the gap between the two best by 0.013 at most on these prompts. */
+const TIE = 0.03;
 const TOKENS = 12;
 
 test('SmolLM2 answers as the float32 reference, with and without speculation', async ({ blank, server }) => {
@@ -43,7 +43,7 @@ test('SmolLM2 answers as the float32 reference, with and without speculation', a
   for (const [at, { prompt_ids, greedy_ids, margins }] of chosen.entries()) {
     const [plain, drafted] = found.answers[at] ?? [];
     const count = Math.min(agreed(margins, TIE), TOKENS);
-    expect(count, 'something is compared').toBeGreaterThan(2);
+    expect(count, 'something is compared').toBeGreaterThan(8);
     expect(plain?.usage.prompt_tokens).toBe(prompt_ids.length);
     expect(plain?.ids.slice(0, count)).toEqual(greedy_ids.slice(0, count));
     expect(drafted?.ids).toEqual(plain?.ids);

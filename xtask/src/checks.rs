@@ -5,6 +5,7 @@ use crate::phases::Phases;
 use crate::process::{Cmd, which};
 use crate::setup::{self, WASM, WINDOWS};
 use crate::test_log::TestLog;
+use crate::web;
 
 /// How much to check.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,6 +50,9 @@ pub(crate) fn run(scope: Scope, on_failure: OnFailure) -> Outcome {
         phases.run("wasm32", wasm);
         phases.run("windows", windows);
         phases.run("docs", docs);
+        phases.run("web: build", web::build);
+        phases.run("web: unit tests", web::unit_tests);
+        phases.run("web: browser tests", web::browser_tests);
         if which("cargo-deny").is_some() {
             phases.run("deny", || Cmd::cargo("deny").args(["check", "licenses", "bans", "sources"]).run());
         } else {

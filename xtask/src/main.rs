@@ -8,6 +8,7 @@ mod phases;
 mod process;
 mod setup;
 mod test_log;
+mod web;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,9 +23,13 @@ usage: cargo xtask COMMAND
 
   run [PROMPT]     set up what is missing, then answer PROMPT with the default model
   chat [ARGS]      set up what is missing, then chat in the terminal (ARGS go to `redraft chat`)
-  setup [--tests]  a Vulkan driver and the default model; with --tests the compilation targets as well
-  test [--fast]    set up, then format, lints, tests, wasm32 and Windows type checks, docs; stops at the first failure
-                   --fast: only format, lints and tests
+  web              build the browser package and its chat demo, serve the demo with the default model, print its address
+  web build        only build; the package is then in web/package/dist, the demo in web/demo/dist
+  web pack         build, and pack the package for npm into web/.build
+  web test         build, then the unit tests and the tests in Chromium
+  setup [--tests]  a Vulkan driver and the default model; with --tests what the tests need as well
+  test [--fast]    set up, then format, lints, tests, wasm32 and Windows type checks, docs, browser; stops at the first failure
+                   --fast: only format, lints and tests; no browser
   ci               the same phases; runs them all, ends with a summary, needs GPU tests on both tiers
   help             this text";
 
@@ -53,7 +58,18 @@ fn dispatch(args: &[&str]) -> Outcome<bool> {
         ["run", prompt @ ..] => run(prompt)?,
         ["chat", rest @ ..] => chat(rest)?,
         ["setup"] => setup::for_running()?,
-        ["setup", "--tests"] => setup::for_tests()?,
+        ["setup", "--tests"] => {
+            setup::for_tests()?;
+            setup::web::for_testing()?;
+        }
+        ["web"] => web::serve()?,
+        ["web", "build"] => web::build()?,
+        ["web", "pack"] => web::pack()?,
+        ["web", "test"] => {
+            web::build()?;
+            web::unit_tests()?;
+            web::browser_tests()?;
+        }
         ["test"] => checks::run(checks::Scope::Full, checks::OnFailure::Stop)?,
         ["test", "--fast"] => checks::run(checks::Scope::Fast, checks::OnFailure::Stop)?,
         ["ci"] => checks::run(checks::Scope::Full, checks::OnFailure::KeepGoing)?,

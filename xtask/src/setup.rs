@@ -1,9 +1,11 @@
-//! What a machine needs: a Vulkan driver, the default model, and for the tests two more compilation targets.
+//! What a machine needs: a Vulkan driver, the default model, for the tests two more compilation targets, and for the
+//! browser package what `web` lists.
 //! Everything is idempotent and quick when nothing is missing.
 
 mod apt;
 mod model;
 mod vulkan;
+pub(crate) mod web;
 
 use crate::Outcome;
 use crate::process::{Cmd, which};
@@ -19,10 +21,15 @@ pub(crate) fn for_running() -> Outcome {
     model::set_up()
 }
 
-/// What the tests and checks need.
+/// What the tests and checks need, those of the browser package aside.
 pub(crate) fn for_tests() -> Outcome {
     for_running()?;
     targets(&[WASM, WINDOWS])
+}
+
+/// The default model.
+pub(crate) fn model() -> Outcome {
+    model::set_up()
 }
 
 fn targets(wanted: &[&str]) -> Outcome {

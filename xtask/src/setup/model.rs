@@ -31,7 +31,7 @@ print(digest.hexdigest())
 
 /// Puts the model into the cache folder unless a file with the right hash is there.
 pub(crate) fn set_up() -> Outcome {
-    let folder = folder(|name| std::env::var_os(name))?;
+    let folder = cache()?.join("models");
     let file = folder.join(FILE);
     if file.is_file() {
         let found = sha256(&file)?;
@@ -73,7 +73,11 @@ fn fetch(scratch: &Path, file: &Path) -> Outcome {
     Ok(())
 }
 
-/// Where the `redraft` command looks for models too.
+/// redraft's folder for what can be fetched again; the `redraft` command looks for models in it too.
+pub(super) fn cache() -> Outcome<PathBuf> {
+    folder(|name| std::env::var_os(name))
+}
+
 fn folder(env: impl Fn(&str) -> Option<OsString>) -> Outcome<PathBuf> {
     let absolute = |name: &str| env(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = if let Some(cache) = absolute("XDG_CACHE_HOME") {
@@ -85,7 +89,7 @@ fn folder(env: impl Fn(&str) -> Option<OsString>) -> Outcome<PathBuf> {
             .map(|home| home.join(if cfg!(target_os = "macos") { "Library/Caches" } else { ".cache" }))
     };
     let cache = cache.ok_or("no cache folder: set HOME, or XDG_CACHE_HOME to an absolute path")?;
-    Ok(cache.join("redraft").join("models"))
+    Ok(cache.join("redraft"))
 }
 
 fn python() -> Outcome<PathBuf> {
@@ -126,10 +130,10 @@ mod tests {
             move |name: &str| (name == wanted).then(|| value.into())
         };
         if cfg!(all(unix, not(target_os = "macos"))) {
-            assert_eq!(folder(set("HOME", "/h")).unwrap(), Path::new("/h/.cache/redraft/models"));
+            assert_eq!(folder(set("HOME", "/h")).unwrap(), Path::new("/h/.cache/redraft"));
         }
         if cfg!(unix) {
-            assert_eq!(folder(set("XDG_CACHE_HOME", "/x")).unwrap(), Path::new("/x/redraft/models"));
+            assert_eq!(folder(set("XDG_CACHE_HOME", "/x")).unwrap(), Path::new("/x/redraft"));
         }
         assert!(
             folder(set("XDG_CACHE_HOME", "relative")).unwrap_err().contains("XDG_CACHE_HOME"),

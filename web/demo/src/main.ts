@@ -1,0 +1,155 @@
+import { type Engine, type LoadProgress, RedraftError, createWorkerEngine, probe } from '@redraft/web';
+import { Chat } from './chat';
+import { byId, megabytes, show } from './dom';
+import { Guesses } from './guesses';
+import { type Choice, openPicker } from './picker';
+import { DEFAULTS, type Settings, keep, loadSettings, loadText } from './state';
+
+let settings: Settings = loadSettings();
+const guesses = new Guesses();
+const chat = new Chat(guesses, () => settings, tell);
+
+function tell(error: unknown): void {
+  const problem = byId('problem', HTMLElement);
+  if (error instanceof RedraftError && error.code === 'device_lost') {
+    problem.textContent = 'The GPU was reset. Send the message again: the model is loaded anew from this browser.';
+  } else {
+    problem.textContent = error instanceof Error ? error.message : String(error);
+  }
+  show(problem, true);
+}
+
+function quiet(): void {
+  show(byId('problem', HTMLElement), false);
+}
+
+// ---- Theme ----
+
+function theme(name: string): void {
+  if (name === 'system') delete document.documentElement.dataset['theme'];
+  else document.documentElement.dataset['theme'] = name;
+  byId('theme', HTMLButtonElement).textContent = `Theme: ${name}`;
+  keep('theme', name);
+}
+
+theme(loadText('theme', 'system'));
+byId('theme', HTMLButtonElement).addEventListener('click', () => {
+  const order = ['system', 'light', 'dark'];
+  theme(order[(order.indexOf(loadText('theme', 'system')) + 1) % order.length] ?? 'system');
+});
+
+// ---- Settings ----
+
+const NUMBERS = ['temperature', 'top_p', 'top_k', 'min_p', 'repetition_penalty', 'max_tokens', 'seed'] as const;
+
+function fillSettings(): void {
+  byId('set-system', HTMLTextAreaElement).value = settings.system;
+  for (const name of NUMBERS) byId(`set-${name}`, HTMLInputElement).value = String(settings[name]);
+}
+
+function readSettings(): void {
+  const next: Settings = { ...settings, system: byId('set-system', HTMLTextAreaElement).value };
+  for (const name of NUMBERS) {
+    const input = byId(`set-${name}`, HTMLInputElement);
+    if (name === 'seed' && input.value === '') next.seed = '';
+    else if (input.value !== '' && input.checkValidity()) next[name] = input.valueAsNumber;
+  }
+  settings = next;
+  keep('settings', settings);
+}
+
+const dialog = byId('settings', HTMLDialogElement);
+byId('open-settings', HTMLButtonElement).addEventListener('click', () => {
+  fillSettings();
+  dialog.showModal();
+});
+dialog.addEventListener('close', readSettings);
+byId('defaults', HTMLButtonElement).addEventListener('click', () => {
+  settings = { ...DEFAULTS };
+  fillSettings();
+});
+
+// ---- Loading ----
+
+const WORDS: Record<LoadProgress['phase'], string> = {
+  cache: 'Looking in this browser',
+  download: 'Downloading',
+  check: 'Checking that this GPU computes right',
+  compile: 'Preparing the GPU',
+  upload: 'Moving the model to the GPU',
+  ready: 'Ready',
+};
+
+function progress({ phase, loaded, total, progress: share }: LoadProgress): void {
+  byId('loading-bar', HTMLProgressElement).value = share;
+  const bytes = phase === 'download' || phase === 'upload' || phase === 'cache';
+  const amount = bytes && total > 0 ? `: ${megabytes(loaded)} of ${megabytes(total)}` : '';
+  byId('loading-words', HTMLElement).textContent = `${WORDS[phase]}${amount}`;
+}
+
+async function load({ title, model, drafter }: Choice): Promise<void> {
+  quiet();
+  const controller = new AbortController();
+  byId('cancel', HTMLButtonElement).onclick = () => controller.abort();
+  show(byId('start-form', HTMLElement), false);
+  show(byId('loading', HTMLElement), true);
+  byId('cancel', HTMLButtonElement).focus();
+  try {
+    const engine = await createWorkerEngine({ model, ...(drafter && { drafter }), signal: controller.signal, onProgress: progress });
+    open(engine, title);
+  } catch (error) {
+    if (!(error instanceof RedraftError) || error.code !== 'aborted') tell(error);
+    await start();
+  } finally {
+    show(byId('loading', HTMLElement), false);
+    show(byId('start-form', HTMLElement), true);
+  }
+}
+
+function open(engine: Engine, title: string): void {
+  const name = byId('model-name', HTMLElement);
+  name.textContent = title;
+  name.title = `${title}: ${megabytes(engine.info.memory.total)} of GPU memory, kernels ${engine.info.path}`;
+  engine.on('warning', tell);
+  show(byId('start', HTMLElement), false);
+  show(byId('workbench', HTMLElement), true);
+  for (const id of ['model-name', 'new-chat', 'change-model', 'open-settings']) show(byId(id, HTMLElement), true);
+  guesses.attach(engine);
+  chat.attach(engine);
+}
+
+byId('new-chat', HTMLButtonElement).addEventListener('click', () => chat.clear());
+byId('change-model', HTMLButtonElement).addEventListener('click', async () => {
+  guesses.detach();
+  await chat.detach();
+  show(byId('workbench', HTMLElement), false);
+  for (const id of ['model-name', 'new-chat', 'change-model', 'open-settings']) show(byId(id, HTMLElement), false);
+  await start();
+});
+
+async function start(): Promise<void> {
+  const found = await probe();
+  show(byId('unsupported', HTMLElement), !found.ok);
+  show(byId('start', HTMLElement), found.ok);
+  if (!found.ok) {
+    byId('unsupported-reason', HTMLElement).textContent = found.reason;
+    byId('unsupported-advice', HTMLElement).textContent = found.advice;
+    return;
+  }
+  const { adapter } = found;
+  const name = adapter.description || [adapter.vendor, adapter.architecture].filter(Boolean).join(' ') || 'a GPU';
+  byId('adapter', HTMLElement).textContent = `GPU: ${name}${adapter.software ? ', which computes on the CPU: expect a few words a second' : ''}. Models up to about ${megabytes(found.largestModel)} should fit.`;
+  const choose = await openPicker();
+  byId('start-form', HTMLFormElement).onsubmit = (event) => {
+    event.preventDefault();
+    try {
+      void load(choose());
+    } catch (error) {
+      tell(error);
+    }
+  };
+}
+
+byId('probe-again', HTMLButtonElement).addEventListener('click', () => void start());
+if ('serviceWorker' in navigator && import.meta.env.PROD) void navigator.serviceWorker.register('./sw.js').catch(() => undefined);
+void start();

@@ -1,0 +1,105 @@
+/** Choosing a model: those with a name, a file of the user's own, or an address. */
+import { MODELS, type ModelSpec, deleteModel, hasModel, listModels } from '@redraft/web';
+import { byId, make, megabytes, show } from './dom';
+
+export interface Choice {
+  readonly title: string;
+  readonly model: ModelSpec;
+  readonly drafter?: ModelSpec;
+}
+
+interface Entry {
+  readonly id: string;
+  readonly title: string;
+  readonly detail: string;
+  readonly extra?: HTMLElement;
+  choose(): ModelSpec;
+}
+
+/** Files that the server of this page has itself: the local one has what the command line fetched. */
+async function served(): Promise<{ file: string; size: number }[]> {
+  try {
+    const response = await fetch('./models/index.json');
+    const value: unknown = response.ok ? await response.json() : [];
+    const isFile = (one: unknown): one is { file: string; size: number } =>
+      typeof one === 'object' && one !== null && 'file' in one && typeof one.file === 'string' && 'size' in one && typeof one.size === 'number';
+    return Array.isArray(value) ? value.filter(isFile) : [];
+  } catch {
+    // No such list on a static host.
+    return [];
+  }
+}
+
+const address = (file: string): string => new URL(`./models/${encodeURIComponent(file)}`, location.href).href;
+
+async function entries(): Promise<Entry[]> {
+  const here = await served();
+  const named = await Promise.all(
+    MODELS.map(async (known): Promise<Entry> => {
+      const { name, title, size, sha256, url } = known;
+      const local = here.find(({ file }) => url.endsWith(file));
+      const model = local ? { url: address(local.file), sha256, size } : { url, sha256, size };
+      const cached = await hasModel(model);
+      const from = cached ? 'already in this browser' : local ? 'from this server' : 'to download once';
+      return { id: name, title, detail: `${megabytes(size)}, ${from}`, choose: () => model };
+    }),
+  );
+  const known = new Set(MODELS.map(({ url }) => url.split('/').at(-1)));
+  const others = here
+    .filter(({ file }) => file.endsWith('.gguf') && !known.has(file))
+    .map(({ file, size }): Entry => ({ id: file, title: file, detail: `${megabytes(size)}, from this server`, choose: () => ({ url: address(file), size }) }));
+  const file = make('input', { type: 'file', accept: '.gguf', id: 'model-file', 'aria-label': 'GGUF file' });
+  const url = make('input', { type: 'text', id: 'model-url', inputmode: 'url', 'aria-label': 'Address of a GGUF file', placeholder: 'https://… or hf:owner/repository/file.gguf' });
+  return [
+    ...named,
+    ...others,
+    {
+      id: 'own-file', title: 'A file of mine', detail: 'a GGUF file of a Llama or Qwen2 model', extra: file,
+      choose: () => {
+        const [chosen] = file.files ?? [];
+        if (!chosen) throw new Error('Choose a GGUF file first.');
+        return chosen;
+      },
+    },
+    {
+      id: 'own-address', title: 'An address', detail: 'of a GGUF file on a server that allows it (CORS)', extra: url,
+      choose: () => {
+        if (url.value.trim() === '') throw new Error('Enter the address of a GGUF file first.');
+        return url.value.trim();
+      },
+    },
+  ];
+}
+
+/** Fills the list; `choose` gives what is chosen, or throws what is missing. */
+export async function openPicker(): Promise<() => Choice> {
+  const all = await entries();
+  const list = byId('models', HTMLFieldSetElement);
+  list.querySelectorAll('.model').forEach((old) => old.remove());
+  all.forEach((entry, at) => {
+    const radio = make('input', { type: 'radio', name: 'model', value: entry.id });
+    radio.checked = at === 0;
+    const row = make('label', { class: 'model' }, radio, make('span', {}, entry.title, make('small', {}, entry.detail)));
+    if (entry.extra) {
+      const { extra } = entry;
+      row.append(make('span', { class: 'extra' }, extra));
+      extra.addEventListener('focus', () => (radio.checked = true));
+      extra.addEventListener('change', () => (radio.checked = true));
+    }
+    list.append(row);
+  });
+  const forget = byId('forget', HTMLButtonElement);
+  const kept = await listModels();
+  show(forget, kept.length > 0);
+  forget.onclick = async () => {
+    for (const { url, sha256 } of await listModels()) await deleteModel({ url, ...(sha256 !== undefined && { sha256 }) });
+    await openPicker();
+  };
+  return () => {
+    const wanted = list.querySelector<HTMLInputElement>('input[name=model]:checked')?.value;
+    const entry = all.find(({ id }) => id === wanted);
+    if (!entry) throw new Error('Choose a model first.');
+    const [drafter] = byId('drafter-file', HTMLInputElement).files ?? [];
+    return { title: entry.title, model: entry.choose(), ...(drafter && { drafter }) };
+  };
+}

@@ -1,0 +1,96 @@
+//! The browser package and its demo: built, served, tested.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::process::Cmd;
+use crate::setup::{self, WASM, web::npm};
+use crate::{Outcome, root, target_dir};
+
+/// What wasm-bindgen may leave to wasm-opt: what Chrome 113, Firefox 141 and Safari 18 all have.
+const FEATURES: [&str; 6] = [
+    "--enable-bulk-memory",
+    "--enable-multivalue",
+    "--enable-mutable-globals",
+    "--enable-nontrapping-float-to-int",
+    "--enable-reference-types",
+    "--enable-sign-ext",
+];
+
+/// Builds everything, then serves the demo with the default model from the cache folder.
+pub(crate) fn serve() -> Outcome {
+    setup::model()?;
+    build()?;
+    npm(&["run", "serve", "--workspace", "redraft-demo"]).run()
+}
+
+/// The module, the package, the demo.
+pub(crate) fn build() -> Outcome {
+    setup::web::for_building()?;
+    module()?;
+    npm(&["run", "build"]).run()
+}
+
+/// The tests that need no browser.
+pub(crate) fn unit_tests() -> Outcome {
+    npm(&["run", "test:unit"]).run()
+}
+
+/// Small models and kernels for the browser tests, then the tests.
+pub(crate) fn browser_tests() -> Outcome {
+    setup::web::for_testing()?;
+    let fixtures = root().join("web").join(".build").join("fixtures");
+    let example = |package: &str, name: &str| {
+        Cmd::cargo("run").args(["--release", "--locked", "--quiet", "--package", package, "--example", name, "--"])
+    };
+    example("redraft-testing", "web_fixtures").arg(&fixtures).run()?;
+    let shaders = example("redraft-shaders", "print").arg("--browser").read()?;
+    write(&fixtures.join("shaders.jsonl"), &shaders)?;
+    npm(&["run", "test:browser"]).run()
+}
+
+/// Packs the package.
+pub(crate) fn pack() -> Outcome {
+    build()?;
+    npm(&["pack", "--workspace", "@redraft/web", "--pack-destination", "web/.build"]).run()
+}
+
+/// Compiles the module, binds it and makes it small, unless that was done.
+fn module() -> Outcome {
+    Cmd::cargo("build").args(["--profile", "web", "--locked", "--target", WASM, "--package", "redraft-wasm"]).run()?;
+    let compiled = target_dir().join(WASM).join("web").join("redraft_wasm.wasm");
+    let folder = root().join("web").join("package").join("src").join("wasm");
+    let small = folder.join("redraft_wasm_bg.wasm");
+    if changed(&small) > changed(&compiled) {
+        return Ok(());
+    }
+    let scratch = target_dir().join("web-module");
+    Cmd::new(setup::web::wasm_bindgen()?)
+        .args(["--target", "web", "--omit-default-module-path", "--out-dir"])
+        .arg(&scratch)
+        .arg(&compiled)
+        .run()?;
+    fs::create_dir_all(&folder).map_err(|error| format!("cannot create {}: {error}", folder.display()))?;
+    for file in ["redraft_wasm.js", "redraft_wasm.d.ts"] {
+        let copied = fs::copy(scratch.join(file), folder.join(file));
+        copied.map_err(|error| format!("cannot copy {file} to {}: {error}", folder.display()))?;
+    }
+    let optimizer = root().join("web").join("node_modules").join(".bin").join("wasm-opt");
+    Cmd::new(optimizer)
+        .args(["-Os", "--strip-debug", "--strip-producers"])
+        .args(FEATURES)
+        .arg("--output")
+        .arg(&small)
+        .arg(scratch.join("redraft_wasm_bg.wasm"))
+        .run()
+}
+
+/// When a file was written last; a missing one never was.
+fn changed(file: &Path) -> Option<SystemTime> {
+    fs::metadata(file).and_then(|metadata| metadata.modified()).ok()
+}
+
+fn write(file: &PathBuf, text: &str) -> Outcome {
+    fs::write(file, text).map_err(|error| format!("cannot write {}: {error}", file.display()))
+}
