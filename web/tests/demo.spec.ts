@@ -83,7 +83,7 @@ test('how it guessed: trees, origins, numbers, and the same answer without draft
   await question.fill('Hello there');
   await question.press('Enter');
   await expect(status(page)).toHaveText(/Answer complete/);
-  const tree = page.getByRole('img', { name: /reconsider: \d+ guesses verified/ });
+  const tree = page.getByRole('img', { name: /reconsider: \d+ of \d+ guesses verified/ });
   await expect(tree).toBeVisible();
   expect(await tree.locator('g').count()).toBeGreaterThan(5);
   await expect(tree.locator('g.accepted')).not.toHaveCount(0);

@@ -24,7 +24,7 @@ pub(crate) enum OnFailure {
 }
 
 /// The crates that must compile for browsers, in dependency order.
-const WASM_CRATES: [&str; 8] = [
+const WASM_CRATES: [&str; 9] = [
     "redraft-drafter",
     "redraft-gguf",
     "redraft-text",
@@ -33,6 +33,7 @@ const WASM_CRATES: [&str; 8] = [
     "redraft-gpu",
     "redraft-model",
     "redraft",
+    "redraft-wasm",
 ];
 
 /// The tiers of an adapter that GPU tests run on: as the browser floor sees it, and with all it offers.

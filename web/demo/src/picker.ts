@@ -14,6 +14,8 @@ interface Entry {
   readonly detail: string;
   readonly extra?: HTMLElement;
   choose(): ModelSpec;
+  /** What was chosen, where the title does not say. */
+  name?(): string;
 }
 
 /** Files that the server of this page has itself: the local one has what the command line fetched. */
@@ -60,6 +62,7 @@ async function entries(): Promise<Entry[]> {
         if (!chosen) throw new Error('Choose a GGUF file first.');
         return chosen;
       },
+      name: () => file.files?.[0]?.name ?? '',
     },
     {
       id: 'own-address', title: 'An address', detail: 'of a GGUF file on a server that allows it (CORS)', extra: url,
@@ -67,6 +70,7 @@ async function entries(): Promise<Entry[]> {
         if (url.value.trim() === '') throw new Error('Enter the address of a GGUF file first.');
         return url.value.trim();
       },
+      name: () => url.value.trim().split(/[?#]/)[0]?.split('/').at(-1) ?? '',
     },
   ];
 }
@@ -100,6 +104,7 @@ export async function openPicker(): Promise<() => Choice> {
     const entry = all.find(({ id }) => id === wanted);
     if (!entry) throw new Error('Choose a model first.');
     const [drafter] = byId('drafter-file', HTMLInputElement).files ?? [];
-    return { title: entry.title, model: entry.choose(), ...(drafter && { drafter }) };
+    const model = entry.choose();
+    return { title: entry.name?.() || entry.title, model, ...(drafter && { drafter }) };
   };
 }

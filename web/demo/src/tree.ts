@@ -1,12 +1,10 @@
-/** A draft tree as a picture: depth from left to right, the accepted path bold. */
+/** A draft tree as a picture: the verified nodes, depth from left to right, the accepted path bold. */
 import type { RoundTree, TreeNode } from '@redraft/web';
 
-const COLUMN = 104;
-const LINE = 24;
-const BOX = { width: 92, height: 19 };
+const COLUMN = 82;
+const LINE = 25;
+const BOX = { width: 68, height: 19 };
 const MARGIN = 6;
-/** Nodes that are drawn at most: those that were verified come first. */
-const MOST = 48;
 /** From here on a node counts as uncertain. */
 const UNSURE = 0.5;
 
@@ -22,7 +20,7 @@ function svg(tag: string, attributes: Record<string, string | number>, ...childr
 /** A token as one line: white space made visible, cut to what fits. */
 export function shown(text: string): string {
   const line = text.replaceAll('\n', '⏎').replaceAll('\t', '⇥').replace(/^ /, '␣');
-  return [...line].length > 12 ? `${[...line].slice(0, 11).join('')}…` : line;
+  return [...line].length > 8 ? `${[...line].slice(0, 7).join('')}…` : line;
 }
 
 /** In words, for people who do not see the picture. */
@@ -32,7 +30,7 @@ export function describe(tree: RoundTree): string {
   const again = tree.nodes.filter((node) => node.reconsidered).length;
   const thought = again > 0 ? `, ${again} thought over again` : '';
   const got = tree.accepted.length > 1 ? `${tree.accepted.length - 1} accepted: “${words}”` : 'none accepted';
-  return `${tree.plan.mode}: ${verified} guesses verified${thought}; ${got}.`;
+  return `${tree.plan.mode}: ${verified} of ${tree.nodes.length - 1} guesses verified${thought}; ${got}.`;
 }
 
 function label(node: TreeNode, accepted: boolean): string {
@@ -41,20 +39,16 @@ function label(node: TreeNode, accepted: boolean): string {
   else parts.push({ target: 'root', drafted: 'drafted', refined: 'a second guess', lookup: 'found in the text' }[node.origin]);
   if (node.unsure !== null) parts.push(`unsure ${(node.unsure * 100).toFixed(0)} %`);
   if (node.reconsidered) parts.push('thought over again');
-  if (node.parent !== null) parts.push(accepted ? 'accepted' : node.row === null ? 'not verified' : 'rejected');
+  if (node.parent !== null) parts.push(accepted ? 'accepted' : 'rejected');
   return parts.join(', ');
 }
 
 export function draw(tree: RoundTree): SVGElement {
   const accepted = new Set(tree.accepted);
-  const verified = tree.nodes.flatMap((node, index) => (node.row !== null || node.parent === null ? [index] : []));
-  const pruned = tree.nodes.flatMap((node, index) => (node.row === null && node.parent !== null ? [index] : []));
-  const drawn = new Set([...verified, ...pruned].slice(0, MOST));
   const children = new Map<number, number[]>();
-  for (const index of drawn) {
-    const parent = tree.nodes[index]?.parent;
-    if (parent !== null && parent !== undefined) children.set(parent, [...(children.get(parent) ?? []), index]);
-  }
+  tree.nodes.forEach(({ parent, row }, index) => {
+    if (parent !== null && row !== null) children.set(parent, [...(children.get(parent) ?? []), index]);
+  });
   const place = new Map<number, { x: number; y: number }>();
   let line = 0;
   // A node stands in the line of its first child: each leaf begins a line. The accepted child comes first.
@@ -82,7 +76,6 @@ export function draw(tree: RoundTree): SVGElement {
     const classes = [
       node.origin,
       isAccepted && 'accepted',
-      node.row === null && node.parent !== null && 'pruned',
       node.unsure !== null && node.unsure >= UNSURE && 'unsure',
       node.reconsidered && 'again',
     ];
