@@ -92,7 +92,11 @@ fn burn_only_in_training_and_nothing_hangs_off_training() {
 fn wasm_bindgen_only_in_redraft_wasm() {
     let users = direct_users(|name| name.starts_with("wasm-bindgen") || matches!(name, "js-sys" | "web-sys"));
     assert_eq!(users, one("redraft-wasm", "normal"), "what only browsers have belongs to redraft-wasm");
-    assert_eq!(direct_users(|name| name == "redraft-wasm"), BTreeSet::new(), "nothing depends on redraft-wasm");
+    assert_eq!(
+        direct_users(|name| name == "redraft-wasm"),
+        BTreeSet::new(),
+        "nothing depends on redraft-wasm"
+    );
     let tree = tree("redraft-wasm", &["--target", WASM]);
     for name in ["tokio", "rayon", "burn", "naga", "redraft-testing"] {
         assert!(!tree.contains(name), "{name} is in the module of the browser");

@@ -42,7 +42,16 @@ pub(crate) fn browser_tests() -> Outcome {
     setup::web::for_testing()?;
     let fixtures = root().join("web").join(".build").join("fixtures");
     let example = |package: &str, name: &str| {
-        Cmd::cargo("run").args(["--release", "--locked", "--quiet", "--package", package, "--example", name, "--"])
+        Cmd::cargo("run").args([
+            "--release",
+            "--locked",
+            "--quiet",
+            "--package",
+            package,
+            "--example",
+            name,
+            "--",
+        ])
     };
     example("redraft-testing", "web_fixtures").arg(&fixtures).run()?;
     let shaders = example("redraft-shaders", "print").arg("--browser").read()?;
@@ -58,7 +67,9 @@ pub(crate) fn pack() -> Outcome {
 
 /// Compiles the module, binds it and makes it small, unless that was done.
 fn module() -> Outcome {
-    Cmd::cargo("build").args(["--profile", "web", "--locked", "--target", WASM, "--package", "redraft-wasm"]).run()?;
+    Cmd::cargo("build")
+        .args(["--profile", "web", "--locked", "--target", WASM, "--package", "redraft-wasm"])
+        .run()?;
     let compiled = target_dir().join(WASM).join("web").join("redraft_wasm.wasm");
     let folder = root().join("web").join("package").join("src").join("wasm");
     let small = folder.join("redraft_wasm_bg.wasm");

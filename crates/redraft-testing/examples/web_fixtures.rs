@@ -42,7 +42,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             greedy.push(best);
             logits = forward.step(best)?;
         }
-        answers.push(json!({ "prompt": prompt, "prompt_ids": ids, "greedy_ids": greedy, "margins": margins }));
+        answers
+            .push(json!({ "prompt": prompt, "prompt_ids": ids, "greedy_ids": greedy, "margins": margins }));
     }
     std::fs::write(folder.join("tiny.json"), serde_json::to_string(&answers)?)?;
     Ok(())

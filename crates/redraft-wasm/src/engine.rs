@@ -6,8 +6,8 @@ use crate::request::{AnswerRequest, LoadRequest, PathName, Prompt};
 use crate::source::JsSource;
 use js_sys::{Function, Promise};
 use redraft::{
-    AdapterChoice, CancelToken, CheckProgress, DrafterFile, Engine, EngineOptions, Error, GenerateOptions, Phase,
-    Progress, TokenId, check_adapter_on,
+    AdapterChoice, CancelToken, CheckProgress, DrafterFile, Engine, EngineOptions, Error, GenerateOptions,
+    Phase, Progress, TokenId, check_adapter_on,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -42,8 +42,9 @@ pub async fn load_engine(
     aborted: Promise,
 ) -> Result<WasmEngine, JsValue> {
     let request: LoadRequest = parse(&options)?;
-    let source = JsSource::new(size, read)
-        .ok_or_else(|| thrown(Code::Request, "the size of the model's file must be a whole number of bytes"))?;
+    let source = JsSource::new(size, read).ok_or_else(|| {
+        thrown(Code::Request, "the size of the model's file must be a whole number of bytes")
+    })?;
     let drafter = match drafter {
         Some(bytes) => Some(
             DrafterFile::read(&bytes).map_err(|error| thrown(Code::Drafter, &format!("drafter: {error}")))?,
@@ -107,7 +108,12 @@ impl WasmEngine {
     ///
     /// # Errors
     /// An `Error` with a code.
-    pub async fn answer(&mut self, request: String, on_token: Function, aborted: Promise) -> Result<String, JsValue> {
+    pub async fn answer(
+        &mut self,
+        request: String,
+        on_token: Function,
+        aborted: Promise,
+    ) -> Result<String, JsValue> {
         let request: AnswerRequest = parse(&request)?;
         let cancel = CancelToken::default();
         let (token, aborted) = (cancel.clone(), JsFuture::from(aborted));
@@ -171,7 +177,8 @@ async fn unless<T>(aborted: Promise, work: impl Future<Output = T>) -> Option<T>
 }
 
 fn parse<T: DeserializeOwned>(text: &str) -> Result<T, JsValue> {
-    serde_json::from_str(text).map_err(|error| thrown(Code::Request, &format!("the request is not understood: {error}")))
+    serde_json::from_str(text)
+        .map_err(|error| thrown(Code::Request, &format!("the request is not understood: {error}")))
 }
 
 fn json(value: &impl Serialize) -> Result<String, JsValue> {

@@ -65,9 +65,9 @@ impl Code {
         match error {
             ModelError::Gpu(error) => Self::of_gpu(error),
             ModelError::Memory { .. } => Self::OutOfMemory,
-            ModelError::Drafter(_)
-            | ModelError::DrafterShape { .. }
-            | ModelError::DrafterCaptures { .. } => Self::Drafter,
+            ModelError::Drafter(_) | ModelError::DrafterShape { .. } | ModelError::DrafterCaptures { .. } => {
+                Self::Drafter
+            }
             ModelError::Sampling(_)
             | ModelError::NoDrafter
             | ModelError::NoGains

@@ -1,7 +1,8 @@
 //! What JavaScript is told. The shapes are those of `web/package/src/wasm.ts`.
 
 use redraft::{
-    Engine, Gate, Generation, LogProb, LogProbs, Origin, Plan, PlanRun, RoundTrace, SpeculationStats, Step, TokenId,
+    Engine, Gate, Generation, LogProb, LogProbs, Origin, Plan, PlanRun, RoundTrace, SpeculationStats, Step,
+    TokenId,
 };
 use serde::Serialize;
 
@@ -123,7 +124,12 @@ impl LogProbsReport {
         let of = |one: &LogProb| {
             let bytes = engine.tokenizer().token_bytes(one.token.0).unwrap_or_default();
             let text = String::from_utf8_lossy(&bytes).into_owned();
-            LogProbReport { id: one.token.0, text, bytes, log_prob: one.log_prob.is_finite().then_some(one.log_prob) }
+            LogProbReport {
+                id: one.token.0,
+                text,
+                bytes,
+                log_prob: one.log_prob.is_finite().then_some(one.log_prob),
+            }
         };
         Self { chosen: of(&found.chosen), top: found.top.iter().map(of).collect() }
     }

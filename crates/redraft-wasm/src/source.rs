@@ -17,7 +17,11 @@ impl JsSource {
     pub(crate) fn new(size: f64, read: Function) -> Option<Self> {
         // Up to 2^53 every whole number is one of f64.
         let whole = (0.0..=9_007_199_254_740_992.0).contains(&size) && size.fract() == 0.0;
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a whole number below 2^53")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a whole number below 2^53"
+        )]
         whole.then(|| Self { size: size as u64, read })
     }
 

@@ -32,7 +32,9 @@ mod speculation;
 
 pub use chat::Chat;
 pub use drafters::{DrafterSearch, FoundDrafter};
-pub use engine::{Engine, EngineOptions, ForwardOutput, HostStep, Rows, Want, check_adapter, check_adapter_on};
+pub use engine::{
+    Engine, EngineOptions, ForwardOutput, HostStep, Rows, Want, check_adapter, check_adapter_on,
+};
 pub use error::Error;
 pub use generate::{CancelToken, GenerateOptions, Generation, Step, Timings, TokenStream};
 pub use redraft_decode::draft::{

@@ -39,7 +39,8 @@ pub(crate) fn wasm_bindgen() -> Outcome<PathBuf> {
     }
     // Its lock file names a version of a crate that cannot be had any more, so not with --locked. Built outside the
     // target folder of the checkout, whose settings are not its own.
-    let install = Cmd::cargo("install").args(["wasm-bindgen-cli", "--version", &version, "--root"]).arg(&tools);
+    let install =
+        Cmd::cargo("install").args(["wasm-bindgen-cli", "--version", &version, "--root"]).arg(&tools);
     install.env("CARGO_TARGET_DIR", tools.join("target")).run()?;
     // What was compiled on the way is of no more use.
     let _ = std::fs::remove_dir_all(tools.join("target"));
@@ -48,7 +49,8 @@ pub(crate) fn wasm_bindgen() -> Outcome<PathBuf> {
 
 fn locked_version(package: &str) -> Outcome<String> {
     let file = root().join("Cargo.lock");
-    let lock = std::fs::read_to_string(&file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    let lock =
+        std::fs::read_to_string(&file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
     version_in(&lock, package).ok_or_else(|| format!("Cargo.lock names no {package}"))
 }
 
@@ -62,8 +64,10 @@ fn version_in(lock: &str, package: &str) -> Option<String> {
 fn node() -> Outcome {
     let (major, minor) = OLDEST_NODE;
     let wanted = format!("Node.js {major}.{minor} or later with npm");
-    let version = Cmd::new("node").arg("--version").read().map_err(|error| format!("{error}\ninstall {wanted}"))?;
-    let mut parts = version.trim().trim_start_matches('v').split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let version =
+        Cmd::new("node").arg("--version").read().map_err(|error| format!("{error}\ninstall {wanted}"))?;
+    let mut parts =
+        version.trim().trim_start_matches('v').split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     let found = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
     if found < OLDEST_NODE {
         return Err(format!("node is {}, too old; install {wanted}", version.trim()));
@@ -90,7 +94,9 @@ fn packages() -> Outcome {
 
 /// npm in `web/`.
 pub(crate) fn npm(args: &[&str]) -> Cmd {
-    Cmd::new(which("npm").unwrap_or_else(|| "npm".into())).args(["--prefix", "web"]).args(args.iter().copied())
+    Cmd::new(which("npm").unwrap_or_else(|| "npm".into()))
+        .args(["--prefix", "web"])
+        .args(args.iter().copied())
 }
 
 fn chromium() -> Outcome {
