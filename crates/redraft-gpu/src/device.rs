@@ -296,12 +296,9 @@ impl Drop for Gpu {
 
 /// Remembers the first fault; later calls return it as an error instead of panicking inside wgpu.
 fn watch(device: &wgpu::Device, fault: &Arc<Mutex<Option<GpuError>>>) {
-    let keep = |fault: &Arc<Mutex<Option<GpuError>>>, error: GpuError| {
-        if matches!(error, GpuError::DeviceLost { .. }) {
-            log::warn!("{error}");
-        } else {
-            log::error!("{error}");
-        }
+    // Who gives a device up knows it: that is no news for a log.
+    let keep = |fault: &Arc<Mutex<Option<GpuError>>>, error: GpuError, wanted: bool| {
+        log::log!(if wanted { log::Level::Debug } else { log::Level::Error }, "{error}");
         if let Ok(mut fault) = fault.lock() {
             // A lost device also makes every later call invalid: that it was lost is the news.
             if fault.is_none() || matches!(error, GpuError::DeviceLost { .. }) {
@@ -311,7 +308,8 @@ fn watch(device: &wgpu::Device, fault: &Arc<Mutex<Option<GpuError>>>) {
     };
     let lost = Arc::clone(fault);
     device.set_device_lost_callback(move |reason, message| {
-        keep(&lost, GpuError::DeviceLost { reason: format!("{reason:?}: {message}") });
+        let error = GpuError::DeviceLost { reason: format!("{reason:?}: {message}") };
+        keep(&lost, error, reason == wgpu::DeviceLostReason::Destroyed);
     });
     let uncaptured = Arc::clone(fault);
     device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
@@ -321,6 +319,6 @@ fn watch(device: &wgpu::Device, fault: &Arc<Mutex<Option<GpuError>>>) {
             }
             other => GpuError::Device { message: other.to_string() },
         };
-        keep(&uncaptured, error);
+        keep(&uncaptured, error, false);
     }));
 }
