@@ -134,6 +134,19 @@ test('after the first load everything works offline', async ({ page, server, con
   await context.setOffline(false);
 });
 
+test('the benchmark measures every way and finds the same answers', async ({ page, server }) => {
+  await page.goto(`${server.origin}/demo/bench.html`);
+  await page.getByLabel('Address of a GGUF file').fill(`${server.origin}/fixtures/tiny.gguf`);
+  await page.getByLabel('Drafter file').setInputFiles(join(fixtures, 'tiny.drafter.safetensors'));
+  for (const [label, value] of [['Tokens an answer', '12'], ['Repetitions', '1'], ['Prompts', '1']] as const) await page.getByLabel(label).fill(value);
+  await page.getByRole('button', { name: 'Measure' }).click();
+  await expect(page.locator('#status')).toHaveText(/^Done: 1 repetitions of 1 prompts, 12 tokens each/, { timeout: 120_000 });
+  await expect(page.locator('tbody th')).toHaveText(['plain', 'lookup', 'chain', 'tree', 'reconsider']);
+  await expect(page.locator('tbody tr td:last-child')).toHaveText(['yes', 'yes', 'yes', 'yes', 'yes']);
+  await expect(page.locator('tbody tr[data-way=off] td').nth(2)).toHaveText('1.00');
+  await expect(page.locator('tbody tr[data-way=tree] td').nth(3)).toHaveText(/^\d\.\d\d$/);
+});
+
 test('without WebGPU the page says what to do', async ({ page, server }) => {
   await page.addInitScript(() => Object.defineProperty(navigator, 'gpu', { value: undefined }));
   await page.goto(`${server.origin}/demo/`);

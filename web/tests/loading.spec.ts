@@ -91,11 +91,12 @@ test('damaged, truncated, foreign and missing files are refused by name', async 
 });
 
 test('files of the user: whole ones load, cut ones are refused', async ({ blank }) => {
-  const seen = await blank.evaluate(async () => {
+  const sha256 = createHash('sha256').update(tiny).digest('hex');
+  const seen = await blank.evaluate(async (sha256) => {
     const bytes = await (await fetch('/fixtures/tiny.gguf')).arrayBuffer();
-    const load = async (file: File) => {
+    const load = async (model: File | { file: File; sha256: string }) => {
       try {
-        const engine = await redraft.createWorkerEngine({ model: file });
+        const engine = await redraft.createWorkerEngine({ model });
         const { modelBytes } = engine.info;
         await engine.dispose();
         return modelBytes;
@@ -109,11 +110,15 @@ test('files of the user: whole ones load, cut ones are refused', async ({ blank 
       cut: await load(new File([bytes.slice(0, bytes.byteLength - 4000)], 'cut.gguf')),
       header: await load(new File([bytes.slice(0, 300)], 'header.gguf')),
       empty: await load(new File([], 'empty.gguf')),
+      checked: await load({ file: new File([bytes], 'tiny.gguf'), sha256 }),
+      other: await load({ file: new File([bytes], 'tiny.gguf'), sha256: '0'.repeat(64) }),
     };
-  });
+  }, sha256);
   expect(seen.whole).toBe(seen.size);
   expect(seen.cut).toMatch(/^invalid_model: .*cut short/);
   expect(seen.header).toMatch(/^invalid_model: .*cut short/);
+  expect(seen.checked).toBe(seen.size);
+  expect(seen.other).toMatch(/^integrity: .*expected 0{64}/);
   expect(seen.empty).toMatch(/^invalid_model: the file is empty/);
 });
 
@@ -206,12 +211,15 @@ test('an answer can be aborted in its prompt and in its middle, and the next one
       );
       const waiting = new AbortController();
       const [busy, waited] = await Promise.all([ask(), code((setTimeout(() => waiting.abort(), 1), ask(waiting.signal)))]);
-      results.push({ inPrompt, inMiddle, tokens, waited, same: [busy, await ask()].every((ids) => ids.join() === right.join()) });
+      const same = [busy, await ask()].every((ids) => ids.join() === right.join());
+      // Disposing ends what runs.
+      const running = code(engine.chat.completions.create({ messages: [{ role: 'user', content: 'hi' }], max_tokens: 400, ignore_eos: true }));
       await engine.dispose();
+      results.push({ inPrompt, inMiddle, tokens, waited, same, running: await running });
     }
     return results;
   });
-  for (const result of seen) expect(result).toEqual({ inPrompt: 'aborted', inMiddle: 'aborted', tokens: 3, waited: 'aborted', same: true });
+  for (const result of seen) expect(result).toEqual({ inPrompt: 'aborted', inMiddle: 'aborted', tokens: 3, waited: 'aborted', same: true, running: 'aborted' });
 });
 
 test('a lost device is one error, and the next call answers as before', async ({ blank, context }) => {

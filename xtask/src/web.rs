@@ -1,8 +1,7 @@
 //! The browser package and its demo: built, served, tested.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::path::Path;
 
 use crate::process::Cmd;
 use crate::setup::{self, WASM, web::npm};
@@ -62,10 +61,12 @@ pub(crate) fn browser_tests() -> Outcome {
 /// Packs the package.
 pub(crate) fn pack() -> Outcome {
     build()?;
-    npm(&["pack", "--workspace", "@redraft/web", "--pack-destination", "web/.build"]).run()
+    let folder = root().join("web").join(".build");
+    fs::create_dir_all(&folder).map_err(|error| format!("cannot create {}: {error}", folder.display()))?;
+    npm(&["pack", "--workspace", "@redraft/web", "--pack-destination"]).arg(folder).run()
 }
 
-/// Compiles the module, binds it and makes it small, unless that was done.
+/// Compiles the module, binds it and makes it small, unless that was done with the same bytes.
 fn module() -> Outcome {
     Cmd::cargo("build")
         .args(["--profile", "web", "--locked", "--target", WASM, "--package", "redraft-wasm"])
@@ -73,7 +74,10 @@ fn module() -> Outcome {
     let compiled = target_dir().join(WASM).join("web").join("redraft_wasm.wasm");
     let folder = root().join("web").join("package").join("src").join("wasm");
     let small = folder.join("redraft_wasm_bg.wasm");
-    if changed(&small) > changed(&compiled) {
+    let bytes =
+        fs::read(&compiled).map_err(|error| format!("cannot read {}: {error}", compiled.display()))?;
+    let done = root().join("web").join(".build").join("compiled.wasm");
+    if small.is_file() && fs::read(&done).is_ok_and(|before| before == bytes) {
         return Ok(());
     }
     let scratch = target_dir().join("web-module");
@@ -94,14 +98,12 @@ fn module() -> Outcome {
         .arg("--output")
         .arg(&small)
         .arg(scratch.join("redraft_wasm_bg.wasm"))
-        .run()
+        .run()?;
+    write(&done, &bytes)
 }
 
-/// When a file was written last; a missing one never was.
-fn changed(file: &Path) -> Option<SystemTime> {
-    fs::metadata(file).and_then(|metadata| metadata.modified()).ok()
-}
-
-fn write(file: &PathBuf, text: &str) -> Outcome {
-    fs::write(file, text).map_err(|error| format!("cannot write {}: {error}", file.display()))
+fn write(file: &Path, bytes: impl AsRef<[u8]>) -> Outcome {
+    let folder = file.parent().unwrap_or(Path::new("."));
+    let written = fs::create_dir_all(folder).and_then(|()| fs::write(file, bytes));
+    written.map_err(|error| format!("cannot write {}: {error}", file.display()))
 }

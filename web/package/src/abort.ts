@@ -19,12 +19,16 @@ export async function orAborted<T>(work: Promise<T>, signal: AbortSignal | undef
 
 /** A promise that settles when `signal` fires or `release` is called: what the module takes for a signal. */
 export function settledOnAbort(signal: AbortSignal | undefined): { promise: Promise<void>; release: () => void } {
-  let release = (): void => undefined;
+  let settle = (): void => undefined;
   const promise = new Promise<void>((resolve) => {
-    release = resolve;
-    if (signal?.aborted) resolve();
-    signal?.addEventListener('abort', () => resolve(), { once: true });
+    settle = resolve;
   });
+  if (signal?.aborted) settle();
+  signal?.addEventListener('abort', settle);
+  const release = (): void => {
+    signal?.removeEventListener('abort', settle);
+    settle();
+  };
   return { promise, release };
 }
 

@@ -1,6 +1,6 @@
-import { RedraftError } from './errors.js';
+import { RedraftError, throwIfAborted } from './errors.js';
 import { cached, download, keyOf, readManifest } from './download.js';
-import { type ModelSpec, resolveFile } from './models.js';
+import { type LocalModel, type ModelSpec, type RemoteModel, checkHash, isLocal, resolveFile } from './models.js';
 import type { ProgressMeter } from './progress.js';
 import { sha256OfBlob } from './sha256.js';
 import { MemoryStore, type Store, type StoreKind, openStore, openStores } from './store.js';
@@ -38,14 +38,14 @@ export async function listModels(): Promise<CachedModel[]> {
 }
 
 /** Whether a model is in the cache as a whole, so that it loads without the network. */
-export async function hasModel(model: Exclude<ModelSpec, Blob>): Promise<boolean> {
+export async function hasModel(model: RemoteModel): Promise<boolean> {
   const key = keyOf(resolveFile(model, base()));
   for (const store of await openStores()) if (await cached(store, key)) return true;
   return false;
 }
 
 /** Deletes a model, or what an interrupted download of it left, from all stores. */
-export async function deleteModel(model: Exclude<ModelSpec, Blob>): Promise<void> {
+export async function deleteModel(model: RemoteModel): Promise<void> {
   const key = keyOf(resolveFile(model, base()));
   for (const store of await openStores()) await store.delete(key);
 }
@@ -77,10 +77,7 @@ export interface FetchOptions {
 
 /** The bytes of a model: from the cache, from the network into the cache, or the caller's own file. */
 export async function openModel(spec: ModelSpec, options: FetchOptions): Promise<Blob> {
-  if (spec instanceof Blob) {
-    if (spec.size === 0) throw new RedraftError('invalid_model', 'the file is empty');
-    return spec;
-  }
+  if (isLocal(spec)) return openLocal(spec, options);
   const file = resolveFile(spec, base());
   const { cache, meter, magic, signal, warn } = options;
   const heard = meter.file(file.size ?? 0);
@@ -113,10 +110,20 @@ export async function openModel(spec: ModelSpec, options: FetchOptions): Promise
   }
 }
 
-/** Checks a caller's own file against a hash. */
-export async function checkFile(blob: Blob, sha256: string): Promise<void> {
-  const found = await sha256OfBlob(blob);
-  if (found !== sha256.toLowerCase()) {
-    throw new RedraftError('integrity', `the file has sha256 ${found}, expected ${sha256}; it is another file, or damaged`);
+/** A file of the user: checked where its hash is given. */
+async function openLocal(spec: Blob | LocalModel, { meter, signal }: FetchOptions): Promise<Blob> {
+  const [file, expected] = spec instanceof Blob ? [spec, undefined] : [spec.file, checkHash(spec.sha256)];
+  if (file.size === 0) throw new RedraftError('invalid_model', 'the file is empty');
+  if (expected === undefined) return file;
+  const heard = meter.file(file.size);
+  let read = 0;
+  const found = await sha256OfBlob(file, (bytes) => {
+    throwIfAborted(signal);
+    read += bytes;
+    heard('cache', read, file.size);
+  });
+  if (found !== expected) {
+    throw new RedraftError('integrity', `the file has sha256 ${found}, expected ${expected}; it is another file, or damaged`);
   }
+  return file;
 }

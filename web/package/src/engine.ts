@@ -2,6 +2,7 @@ import type { Backend, BackendEvents, EngineInfo, LoadOptions } from './backend.
 import { Completions } from './completions.js';
 import { RedraftError } from './errors.js';
 import { LocalBackend } from './local.js';
+import { isLocal } from './models.js';
 import type { LoadProgress } from './progress.js';
 import type { RoundTree } from './wasm.js';
 import { WorkerBackend } from './worker-client.js';
@@ -90,8 +91,9 @@ export class Engine {
 
 function nameOf(model: LoadOptions['model']): string {
   if (typeof model === 'string') return model;
-  if (model instanceof Blob) return 'name' in model && typeof model.name === 'string' ? model.name : 'file';
-  return model.url;
+  if (!isLocal(model)) return model.url;
+  const file = model instanceof Blob ? model : model.file;
+  return 'name' in file && typeof file.name === 'string' ? file.name : 'file';
 }
 
 async function create(options: EngineOptions, load: (options: LoadOptions, events: BackendEvents, signal?: AbortSignal) => Promise<Backend>): Promise<Engine> {
@@ -135,7 +137,7 @@ export function createWorkerEngine(options: WorkerEngineOptions): Promise<Engine
 function resolveAddresses(options: LoadOptions): LoadOptions {
   const absolute = (spec: LoadOptions['model']): LoadOptions['model'] => {
     if (typeof spec === 'string') return /^(\.{0,2}\/|[^:/]+\/)/.test(spec) ? new URL(spec, location.href).href : spec;
-    return spec instanceof Blob || spec.url.startsWith('hf:') ? spec : { ...spec, url: new URL(spec.url, location.href).href };
+    return isLocal(spec) || spec.url.startsWith('hf:') ? spec : { ...spec, url: new URL(spec.url, location.href).href };
   };
   return {
     ...options,

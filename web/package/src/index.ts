@@ -7,7 +7,7 @@ export {
 } from './engine.js';
 export { type ErrorCode, RedraftError } from './errors.js';
 export type { EngineInfo, LoadOptions } from './backend.js';
-export { type KnownModel, MODELS, type ModelFile, type ModelSpec } from './models.js';
+export { type KnownModel, type LocalModel, MODELS, type ModelFile, type ModelSpec, type RemoteModel } from './models.js';
 export type {
   ChatCompletion, ChatCompletionChunk, ChatCompletionParams, ChatMessage, ContentLogprob, FinishReason,
   SpeculationChoice, TextPart, TokenInfo, TokenLogprob, Usage,

@@ -1,8 +1,7 @@
 import { orAborted, settledOnAbort } from './abort.js';
 import type { Backend, BackendEvents, EngineInfo, LoadOptions } from './backend.js';
-import { checkFile, openModel } from './cache.js';
+import { openModel } from './cache.js';
 import { RedraftError, asRedraftError, throwIfAborted } from './errors.js';
-import type { ModelSpec } from './models.js';
 import { type Probe, probe } from './probe.js';
 import { ProgressMeter } from './progress.js';
 import { choosePath, storedChecks } from './subgroups.js';
@@ -19,7 +18,8 @@ export class LocalBackend implements Backend {
   readonly #events: BackendEvents;
   #engine: WasmEngine | undefined;
   #info: EngineInfo | undefined;
-  #disposed = false;
+  /** Fires when the engine is disposed of: what runs then ends. */
+  readonly #disposal = new AbortController();
   /** The last call that was let in. */
   #last: Promise<unknown> = Promise.resolve();
 
@@ -40,11 +40,12 @@ export class LocalBackend implements Backend {
   }
 
   answer(request: AnswerRequest, onToken: (token: TokenReport) => void, signal?: AbortSignal): Promise<AnswerReport> {
-    return this.#alone(signal, async (engine) => {
-      const aborted = settledOnAbort(signal);
+    const stop = signal ? AbortSignal.any([signal, this.#disposal.signal]) : this.#disposal.signal;
+    return this.#alone(stop, async (engine) => {
+      const aborted = settledOnAbort(stop);
       const take = (json: string): void => {
         // What was computed after the caller gave up is not for the caller.
-        if (!signal?.aborted) onToken(JSON.parse(json) as TokenReport);
+        if (!stop.aborted) onToken(JSON.parse(json) as TokenReport);
       };
       try {
         return JSON.parse(await engine.answer(JSON.stringify(request), take, aborted.promise)) as AnswerReport;
@@ -59,13 +60,14 @@ export class LocalBackend implements Backend {
   }
 
   async dispose(): Promise<void> {
-    this.#disposed = true;
+    this.#disposal.abort();
     await this.#last.catch(() => undefined);
     this.#free();
   }
 
   /** Runs `work` after all that was asked before, on a device that works. */
   async #alone<T>(signal: AbortSignal | undefined, work: (engine: WasmEngine) => Promise<T>): Promise<T> {
+    if (this.#disposal.signal.aborted) throw new RedraftError('disposed', 'the engine was disposed; create another one');
     throwIfAborted(signal);
     const turn = this.#last.catch(() => undefined).then(async () => {
       throwIfAborted(signal);
@@ -83,7 +85,6 @@ export class LocalBackend implements Backend {
   }
 
   async #ready(signal: AbortSignal | undefined): Promise<WasmEngine> {
-    if (this.#disposed) throw new RedraftError('disposed', 'the engine was disposed; create another one');
     try {
       this.#engine?.healthy();
     } catch (error) {
@@ -153,9 +154,4 @@ async function drafterContents(file: Blob): Promise<Uint8Array> {
     throw new RedraftError('invalid_drafter', `the drafter has ${file.size} bytes, at most ${DRAFTER_LIMIT} are read`);
   }
   return new Uint8Array(await file.arrayBuffer());
-}
-
-/** Checks a `File` of the user's own against a hash. */
-export async function verifyFile(file: Extract<ModelSpec, Blob>, sha256: string): Promise<void> {
-  await checkFile(file, sha256);
 }

@@ -1,7 +1,17 @@
 import { RedraftError } from './errors.js';
 
-/** A model or a drafter: a known name, an address (`https:` or `hf:owner/repository/file`), a file, or an address with its hash. */
-export type ModelSpec = string | Blob | ModelFile;
+/** A model or a drafter: a known name, an address (`https:` or `hf:owner/repository/file`), a file of the user, or either with its hash. */
+export type ModelSpec = RemoteModel | Blob | LocalModel;
+
+/** What is downloaded and kept. */
+export type RemoteModel = string | ModelFile;
+
+/** A file of the user with what it must be. */
+export interface LocalModel {
+  readonly file: Blob;
+  /** SHA-256 in hexadecimal. */
+  readonly sha256: string;
+}
 
 export interface ModelFile {
   /** Address of the file: absolute, relative to the page, or `hf:owner/repository/path/file.gguf`. */
@@ -52,16 +62,26 @@ export function resolveUrl(url: string, base: string): string {
   return `${HUB}/${owner}/${repository}/resolve/${encodeURIComponent(revision)}/${path}`;
 }
 
-/** What a specification names: a file at an address. */
-export function resolveFile(spec: string | ModelFile, base: string): ModelFile {
-  const known = typeof spec === 'string' ? MODELS.find((model) => model.name === spec.toLowerCase()) : undefined;
-  const { url, sha256, size } = known ?? (typeof spec === 'string' ? { url: spec, sha256: undefined, size: undefined } : spec);
-  if (sha256 !== undefined && !/^[0-9a-f]{64}$/i.test(sha256)) {
+/** Whether it is a file of the user, which is not kept. */
+export function isLocal(spec: ModelSpec): spec is Blob | LocalModel {
+  return typeof spec === 'object' && (spec instanceof Blob || 'file' in spec);
+}
+
+/** A hash as we write it. */
+export function checkHash(sha256: string): string {
+  if (!/^[0-9a-f]{64}$/i.test(sha256)) {
     throw new RedraftError('invalid_request', `sha256 must be 64 hexadecimal digits, found "${sha256}"`);
   }
+  return sha256.toLowerCase();
+}
+
+/** What a specification names: a file at an address. */
+export function resolveFile(spec: RemoteModel, base: string): ModelFile {
+  const known = typeof spec === 'string' ? MODELS.find((model) => model.name === spec.toLowerCase()) : undefined;
+  const { url, sha256, size } = known ?? (typeof spec === 'string' ? { url: spec, sha256: undefined, size: undefined } : spec);
   return {
     url: resolveUrl(url, base),
-    ...(sha256 !== undefined && { sha256: sha256.toLowerCase() }),
+    ...(sha256 !== undefined && { sha256: checkHash(sha256) }),
     ...(size !== undefined && { size }),
   };
 }

@@ -1,0 +1,120 @@
+/** Measures plain and speculative decoding in the same tab. */
+import { type Engine, type PlanMode, createWorkerEngine } from '@redraft/web';
+import { byId, make, show } from './dom';
+import { openPicker } from './picker';
+
+const PROMPTS = [
+  'Repeat this list twice: red, green, blue, yellow, orange, violet.',
+  'Write a Python function that returns the n-th Fibonacci number.',
+  'A farmer has 12 apples and gives 5 to his neighbour. How many are left? Explain step by step.',
+  'Describe a sunset over the sea in a few sentences.',
+];
+
+type Way = 'off' | PlanMode;
+
+interface Run {
+  readonly way: Way;
+  readonly prompt: number;
+  readonly tokensPerSecond: number;
+  readonly tau: number | null;
+  readonly same: boolean;
+}
+
+function median(values: readonly number[]): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  const middle = sorted.length / 2;
+  return ((sorted[Math.ceil(middle) - 1] ?? Number.NaN) + (sorted[Math.floor(middle)] ?? Number.NaN)) / 2;
+}
+
+/** Every way answers a prompt before the next prompt comes, after one round that counts for nothing. */
+async function measure(engine: Engine, count: { tokens: number; repeats: number; prompts: number }, signal: AbortSignal, heard: (runs: readonly Run[], share: number) => void): Promise<Run[]> {
+  const ways: readonly Way[] = ['off', 'lookup', ...(engine.info.drafter ? (['chain', 'tree', 'reconsider'] as const) : [])];
+  const runs: Run[] = [];
+  const total = (count.repeats + 1) * count.prompts * ways.length;
+  let done = 0;
+  for (let repeat = 0; repeat <= count.repeats; repeat += 1) {
+    for (const [prompt, content] of PROMPTS.slice(0, count.prompts).entries()) {
+      let plain = '';
+      for (const way of ways) {
+        const messages = [{ role: 'user', content }];
+        const answer = await engine.chat.completions.create({ messages, max_tokens: count.tokens, ignore_eos: true, speculation: way, signal });
+        const ids = answer.choices[0].tokens.map((token) => token.id).join();
+        if (way === 'off') plain = ids;
+        const { timings, speculation } = answer.usage;
+        done += 1;
+        // The first time warms up what compiles on first use.
+        if (repeat > 0 && timings.decode_tokens_per_second !== null) {
+          runs.push({ way, prompt, tokensPerSecond: timings.decode_tokens_per_second, tau: speculation?.tau ?? null, same: ids === plain });
+        }
+        heard(runs, done / total);
+      }
+    }
+  }
+  return runs;
+}
+
+function table(runs: readonly Run[]): void {
+  const results = byId('results', HTMLTableElement);
+  const of = (way: Way): Run[] => runs.filter((run) => run.way === way);
+  const speeds = (way: Way): number[] => of(way).map((run) => run.tokensPerSecond);
+  const plain = median(speeds('off'));
+  const rows = [...new Set(runs.map((run) => run.way))].map((way) => {
+    const values = speeds(way);
+    const taus = of(way).flatMap((run) => run.tau ?? []);
+    const cells = [
+      median(values).toFixed(2),
+      `${Math.min(...values).toFixed(2)} … ${Math.max(...values).toFixed(2)}`,
+      (median(values) / plain).toFixed(2),
+      taus.length > 0 ? (taus.reduce((sum, tau) => sum + tau, 0) / taus.length).toFixed(2) : '–',
+      of(way).every((run) => run.same) ? 'yes' : 'NO',
+    ];
+    const name = way === 'off' ? 'plain' : way;
+    return make('tr', { 'data-way': way }, make('th', { scope: 'row' }, name), ...cells.map((cell) => make('td', {}, cell)));
+  });
+  results.tBodies[0]?.replaceChildren(...rows);
+  show(results, rows.length > 0);
+}
+
+async function start(): Promise<void> {
+  const choose = await openPicker();
+  const status = byId('status', HTMLElement);
+  const number = (id: string): number => byId(id, HTMLInputElement).valueAsNumber;
+  byId('bench', HTMLFormElement).addEventListener('submit', (event) => {
+    event.preventDefault();
+    void (async () => {
+      const controller = new AbortController();
+      byId('cancel', HTMLButtonElement).onclick = () => controller.abort();
+      show(byId('cancel', HTMLElement), true);
+      show(byId('problem', HTMLElement), false);
+      byId('run', HTMLButtonElement).disabled = true;
+      let engine: Engine | undefined;
+      try {
+        const { title: _, ...options } = choose();
+        engine = await createWorkerEngine({ ...options, signal: controller.signal, onProgress: ({ phase, progress }) => (status.textContent = `${phase}: ${Math.round(progress * 100)} %`) });
+        const { info } = engine;
+        const count = { tokens: number('tokens'), repeats: number('repeats'), prompts: number('prompts') };
+        const runs = await measure(engine, count, controller.signal, (soFar, share) => {
+          table(soFar);
+          status.textContent = `measuring: ${Math.round(share * 100)} %`;
+        });
+        status.textContent = `Done: ${count.repeats} repetitions of ${count.prompts} prompts, ${count.tokens} tokens each.`;
+        const copy = byId('copy', HTMLButtonElement);
+        show(copy, true);
+        const { adapter, path, tiles } = info;
+        const report = { date: new Date().toISOString(), userAgent: navigator.userAgent, adapter, path, tiles, ...count, runs };
+        copy.onclick = () => void navigator.clipboard.writeText(JSON.stringify(report, null, 1));
+      } catch (error) {
+        status.textContent = 'Stopped.';
+        const problem = byId('problem', HTMLElement);
+        problem.textContent = error instanceof Error ? error.message : String(error);
+        show(problem, !controller.signal.aborted);
+      } finally {
+        await engine?.dispose();
+        show(byId('cancel', HTMLElement), false);
+        byId('run', HTMLButtonElement).disabled = false;
+      }
+    })();
+  });
+}
+
+void start();
