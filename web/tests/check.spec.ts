@@ -8,8 +8,7 @@ interface Module {
 
 for (const path of ['plain', 'slices']) {
   test(`the start-up check passes for the kernels called ${path}`, async ({ blank }) => {
-    test.setTimeout(600_000);
-    const found = await blank.evaluate(async (path) => {
+      const found = await blank.evaluate(async (path) => {
       const address = '/dist/wasm/redraft_wasm.js';
       const module = (await import(address)) as Module;
       await module.default({ module_or_path: '/dist/wasm/redraft_wasm_bg.wasm' });

@@ -183,7 +183,6 @@ test('two engines in one page do not disturb each other', async ({ blank }) => {
 });
 
 test('loading and disposing twenty times frees every device and does not grow the heap', async ({ blank }) => {
-  test.setTimeout(600_000);
   const seen = await blank.evaluate(async () => {
     const heaps: number[] = [];
     for (let round = 0; round < 20; round += 1) {

@@ -48,13 +48,12 @@ async function answers(page: Page, address: string): Promise<void> {
   const errors: string[] = [];
   page.on('pageerror', (error) => errors.push(String(error)));
   await page.goto(address);
-  await expect.poll(() => page.title(), { timeout: 120_000, message: `errors: ${errors.join()}` }).toBe('done');
+  await expect.poll(() => page.title(), { timeout: 180_000, message: `errors: ${errors.join()}` }).toBe('done');
   expect((await page.locator('body').textContent())?.length).toBeGreaterThan(3);
   expect(errors).toEqual([]);
 }
 
 test('the tarball works in a fresh Vite app, in development and built', async ({ page }) => {
-  test.setTimeout(600_000);
   const folder = mkdtempSync(join(tmpdir(), 'redraft-app-'));
   const running: ChildProcess[] = [];
   try {

@@ -10,7 +10,7 @@ interface Variant {
 }
 
 test('every variant of every kernel compiles in this browser', async ({ blank }) => {
-  test.setTimeout(600_000);
+  test.setTimeout(1_800_000);
   const lines = readFileSync(join(fixtures, 'shaders.jsonl'), 'utf8').trim().split('\n');
   const variants = lines.map((line) => JSON.parse(line) as Variant);
   expect(variants.length).toBeGreaterThan(300);

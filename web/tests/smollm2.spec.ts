@@ -19,7 +19,7 @@ const TIE = 0.03;
 const TOKENS = 12;
 
 test('SmolLM2 answers as the float32 reference, with and without speculation', async ({ blank, server }) => {
-  test.setTimeout(600_000);
+  test.setTimeout(1_800_000);
   test.skip(!needs(data), `the reference data is missing: ${data}`);
   test.skip(!needs(join(cache, 'redraft/models', MODEL)), `the model is missing: cargo xtask setup fetches ${MODEL}`);
   const { sha256, prompts } = JSON.parse(readFileSync(data, 'utf8')) as { sha256: string; prompts: Prompt[] };
