@@ -31,7 +31,7 @@ impl log::Log for Console {
 /// Once for each module; a second call changes nothing.
 pub(crate) fn install() {
     std::panic::set_hook(Box::new(|info| {
-        console_error(&format!("redraft panicked, which is a bug: {info}"))
+        console_error(&format!("redraft panicked, which is a bug: {info}"));
     }));
     if log::set_logger(&Console).is_ok() {
         log::set_max_level(log::LevelFilter::Warn);
