@@ -98,7 +98,7 @@ fn wasm_bindgen_only_in_redraft_wasm() {
         "nothing depends on redraft-wasm"
     );
     let tree = tree("redraft-wasm", &["--target", WASM]);
-    for name in ["tokio", "rayon", "burn", "naga", "redraft-testing"] {
+    for name in ["tokio", "burn", "naga", "redraft-testing"] {
         assert!(!tree.contains(name), "{name} is in the module of the browser");
     }
 }
