@@ -6,7 +6,8 @@ use std::path::Path;
 use burn::tensor::Device;
 use pollster::block_on;
 use redraft::{
-    Engine, EngineOptions, FileSource, GenerateOptions, Plan, Quantization, Speculation, SpeculationStats, TokenId,
+    Engine, EngineOptions, FileSource, GenerateOptions, Plan, Quantization, Speculation, SpeculationStats,
+    TokenId,
 };
 use redraft_drafter::{DrafterConfig, DrafterFile};
 use redraft_gguf::GgmlType;
@@ -49,7 +50,9 @@ fn drafter(file: &TargetFile, samples: &[Sample], device: &Device) -> DrafterFil
     let written = drafter.to_file(&config, &ids, file.fingerprint(CAPTURES).unwrap(), true).unwrap();
     let mut parts = written.into_parts();
     let hidden = config.hidden as usize;
-    for (name, dims, scale) in [("reconsider.embedding", vec![hidden], 2.0), ("reconsider.up.weight", vec![hidden, 32], 0.5)] {
+    for (name, dims, scale) in
+        [("reconsider.embedding", vec![hidden], 2.0), ("reconsider.up.weight", vec![hidden, 32], 0.5)]
+    {
         let count = dims.iter().product();
         let values = Prng::named(1, name).signed_values(count, scale);
         let dims: Vec<u64> = dims.iter().map(|&dim| dim as u64).collect();
@@ -112,14 +115,19 @@ fn replayed_rounds_are_those_of_the_engine() {
     drop(engine);
     assert_eq!(engines.len(), PROMPTS, "prompts");
 
-    let answers = engines.iter().map(|(prompt, (response, _))| Sample {
-        prompt: prompt.clone(),
-        response: response.clone(),
-    });
-    let prepare_options =
-        PrepareOptions { captures: CAPTURES, draft_vocab: 1, held_out: 0.0, batch_tokens: 1024, progress: false };
+    let answers = engines
+        .iter()
+        .map(|(prompt, (response, _))| Sample { prompt: prompt.clone(), response: response.clone() });
+    let prepare_options = PrepareOptions {
+        captures: CAPTURES,
+        draft_vocab: 1,
+        held_out: 0.0,
+        batch_tokens: 1024,
+        progress: false,
+    };
     let corpus =
-        prepare(&file, answers.collect(), &directory.path().join("corpus"), &prepare_options, &device).unwrap();
+        prepare(&file, answers.collect(), &directory.path().join("corpus"), &prepare_options, &device)
+            .unwrap();
     let texts = TextSet::new(&corpus, &corpus.indices(Split::Train), "engine");
     let loaded = Loaded::open(&model, &path, Blocks::Q8_0, texts.longest(), &device).unwrap();
     loaded.check(&corpus).unwrap();
@@ -136,7 +144,10 @@ fn replayed_rounds_are_those_of_the_engine() {
     }
     let total = run.total();
     let (replayed, served) = (total.tau().unwrap(), emitted as f64 / rounds as f64);
-    println!("{equal} of {PROMPTS} texts alike; tau {replayed} replayed, {served} served, {} rescues", total.rescues);
+    println!(
+        "{equal} of {PROMPTS} texts alike; tau {replayed} replayed, {served} served, {} rescues",
+        total.rescues
+    );
     assert!(served > 1.05, "something was accepted: {served}");
     assert!(total.reconsidered > total.rounds, "and reconsidered");
     // The engine keeps keys, values and some sums in f16: near-ties of candidates fall otherwise now and then.

@@ -131,7 +131,9 @@ fn falling(cells: &[Cell], prior: &[f64], strength: f64) -> Vec<f64> {
     let mut blocks: Vec<(f64, f64, usize)> = Vec::new();
     for (cell, prior) in cells.iter().zip(prior) {
         let mut block = (cell.right + strength * prior, cell.all + strength, 1);
-        while let Some(&(right, all, count)) = blocks.last().filter(|last| last.0 * block.1 < block.0 * last.1) {
+        while let Some(&(right, all, count)) =
+            blocks.last().filter(|last| last.0 * block.1 < block.0 * last.1)
+        {
             blocks.pop();
             block = (block.0 + right, block.1 + all, block.2 + count);
         }
@@ -178,7 +180,8 @@ mod tests {
                     for bin in 0..32 {
                         let log_q = -(bin as f32 + 0.3) / 4.0;
                         for _ in 0..each {
-                            let right = prng.below(1 << 20) < (chance(refined, depth, rank, bin) * f64::from(1 << 20)) as usize;
+                            let drawn = prng.below(1 << 20) as f64 / f64::from(1 << 20);
+                            let right = drawn < chance(refined, depth, rank, bin);
                             samples.add_edge(refined, depth, rank, log_q, right);
                         }
                     }
@@ -193,11 +196,17 @@ mod tests {
         let tables = fit(&samples(4000), &FitOptions::default());
         tables.validate().unwrap();
         assert!(tables.calibrated, "says so");
-        for (refined, depth, rank, bin) in
-            [(false, 1, 0, 0), (false, 1, 2, 9), (false, 2, 0, 4), (false, 3, 1, 20), (true, 1, 0, 3), (true, 2, 1, 8)]
-        {
+        for (refined, depth, rank, bin) in [
+            (false, 1, 0, 0),
+            (false, 1, 2, 9),
+            (false, 2, 0, 4),
+            (false, 3, 1, 20),
+            (true, 1, 0, 3),
+            (true, 2, 1, 8),
+        ] {
             let log_q = -(bin as f32 + 0.5) / 4.0;
-            let (found, wanted) = (tables.edge(log_q, rank, depth, refined).exp(), chance(refined, depth, rank, bin));
+            let (found, wanted) =
+                (tables.edge(log_q, rank, depth, refined).exp(), chance(refined, depth, rank, bin));
             let error = (wanted * (1.0 - wanted) / 4000.0).sqrt();
             let off = (f64::from(found) - wanted).abs();
             assert!(off < 5.0 * error + 0.005, "{refined} {depth} {rank} {bin}: {found}, not {wanted}");
@@ -216,7 +225,10 @@ mod tests {
         assert!((found - wanted).abs() < 0.01, "rank 3: {found}, not {wanted}");
         let nothing = fit(&Samples::default(), &FitOptions::default());
         for (bin, edge) in nothing.edges[0][0][0].iter().enumerate() {
-            assert!((edge + (bin as f32 + 0.5) / 4.0).abs() < 1e-5, "without samples q itself: bin {bin}, {edge}");
+            assert!(
+                (edge + (bin as f32 + 0.5) / 4.0).abs() < 1e-5,
+                "without samples q itself: bin {bin}, {edge}"
+            );
         }
     }
 
@@ -239,9 +251,9 @@ mod tests {
         let chance = |depth: u32, unsure: f64| 0.3 * unsure / if depth == 0 { 1.0 } else { 2.0 };
         for _ in 0..200_000 {
             let depth = u32::from(prng.below(2) == 1);
-            let unsure = prng.below(1000) as f64 / 1000.0;
-            let rescued = (prng.below(1 << 20) as f64) < chance(depth, unsure) * f64::from(1 << 20);
-            samples.add_gain(depth, unsure as f32, rescued);
+            let unsure = prng.below(1000) as f32 / 1000.0;
+            let drawn = prng.below(1 << 20) as f64 / f64::from(1 << 20);
+            samples.add_gain(depth, unsure, drawn < chance(depth, f64::from(unsure)));
         }
         let tables = fit(&samples, &FitOptions::default());
         for depth in [0, 1] {

@@ -28,7 +28,8 @@ const LEAST_WIDTH: u32 = 8;
 pub fn sample(evaluator: &Evaluator, texts: &TextSet<'_>, plan: Plan) -> Result<Samples, TrainError> {
     let width = plan.width.clamp(LEAST_WIDTH.min(WIDTH - 1), WIDTH - 1);
     let refined = plan.refined.max(1);
-    let mut wide = Plan { width, refined, reconsider: WIDTH - width, gate: Gate::Top1, lookup: false, ..plan };
+    let mut wide =
+        Plan { width, refined, reconsider: WIDTH - width, gate: Gate::Top1, lookup: false, ..plan };
     wide.control = false;
     while wide.validate().is_err() && wide.width > 1 {
         wide.width -= 1;
@@ -77,9 +78,8 @@ pub fn with_tables(file: DrafterFile, tables: &Tables) -> Result<DrafterFile, Tr
         ("reconsider.lookup_edge", &[17], &tables.lookup_edge),
     ];
     for (name, dims, values) in all {
-        let tensor = Tensor::from_f32(GgmlType::F32, dims, values).map_err(|source| {
-            redraft_drafter::DrafterError::Quantize { tensor: name.to_owned(), source }
-        })?;
+        let tensor = Tensor::from_f32(GgmlType::F32, dims, values)
+            .map_err(|source| redraft_drafter::DrafterError::Quantize { tensor: name.to_owned(), source })?;
         parts.tensors.insert(name.to_owned(), tensor);
     }
     parts.reconsider = ReconsiderSettings {

@@ -113,7 +113,8 @@ impl Observer for Samples {
                 self.add_gain(node.depth, output.unsure, rescued);
             }
             way = (1_u32..).zip(pool.nodes().iter().skip(1)).find_map(|(index, child)| {
-                let follows = child.has(ALIVE) && !child.has(LOOKUP) && child.parent == at && child.token == *next;
+                let follows =
+                    child.has(ALIVE) && !child.has(LOOKUP) && child.parent == at && child.token == *next;
                 follows.then_some(index)
             });
         }

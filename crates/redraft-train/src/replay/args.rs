@@ -90,7 +90,8 @@ impl Loaded {
     ) -> Result<Self, TrainError> {
         let target = TargetFile::open(target)?;
         let bytes = std::fs::read(drafter).map_err(TrainError::io(drafter))?;
-        let sha = Sha256::digest(&bytes).iter().take(16).map(|byte| format!("{byte:02x}")).collect::<String>();
+        let sha =
+            Sha256::digest(&bytes).iter().take(16).map(|byte| format!("{byte:02x}")).collect::<String>();
         let file = DrafterFile::read(&bytes)?.quantized(blocks.into())?;
         let captures = file.config().captures(target.config.layers)?;
         for warning in file.check_target(&target.fingerprint(captures)?)? {

@@ -18,7 +18,13 @@ pub(super) struct Heads {
 ///
 /// `q`: `[rows, query heads · width]`; `keys` and `values` of the rows themselves: `[rows, key heads · width]`. Answers
 /// `[rows, query heads · width]`.
-pub(super) fn attend(heads: Heads, requests: &[Request<'_>], q: &[f32], keys: &[f32], values: &[f32]) -> Vec<f32> {
+pub(super) fn attend(
+    heads: Heads,
+    requests: &[Request<'_>],
+    q: &[f32],
+    keys: &[f32],
+    values: &[f32],
+) -> Vec<f32> {
     let (wide, narrow) = (heads.queries * heads.width, heads.keys * heads.width);
     let mut out = vec![0.0; q.len()];
     out.par_chunks_exact_mut(wide)

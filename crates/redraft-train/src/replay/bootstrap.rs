@@ -45,9 +45,8 @@ fn by_prompt(runs: &[&Run]) -> Vec<Sums> {
     let mut prompts: BTreeMap<(String, u64), Sums> = BTreeMap::new();
     for (index, run) in runs.iter().enumerate() {
         for (id, counts) in &run.texts {
-            let sums = prompts
-                .entry((id.set.clone(), id.prompt_id))
-                .or_insert_with(|| vec![[0.0; 2]; runs.len()]);
+            let sums =
+                prompts.entry((id.set.clone(), id.prompt_id)).or_insert_with(|| vec![[0.0; 2]; runs.len()]);
             sums[index][0] += counts.emitted as f64;
             sums[index][1] += counts.rounds as f64;
         }
@@ -73,8 +72,8 @@ fn interval(prompts: &[Sums], seed: u64, figure: impl Fn(&Sums) -> f64) -> Optio
         .filter(|figure| figure.is_finite())
         .collect();
     figures.sort_by(f64::total_cmp);
-    let at = |share: f64| figures.get(((figures.len().max(1) - 1) as f64 * share).round() as usize).copied();
-    value.is_finite().then_some(Interval { value, low: at(0.025)?, high: at(0.975)? })
+    let at = |numerator: usize| figures.get(figures.len().saturating_sub(1) * numerator / 1000).copied();
+    value.is_finite().then_some(Interval { value, low: at(25)?, high: at(975)? })
 }
 
 /// SplitMix64.
@@ -87,8 +86,10 @@ impl Random {
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        // The high half of a product: even to 2⁻⁶⁴, which no interval shows.
-        ((u128::from(z ^ (z >> 31)) * bound as u128) >> 64) as usize
+        // The high half of a product: even to 2⁻⁶⁴, which no interval shows. It is below `bound`.
+        #[expect(clippy::cast_possible_truncation, reason = "below a usize")]
+        let below = ((u128::from(z ^ (z >> 31)) * bound as u128) >> 64) as usize;
+        below
     }
 }
 
@@ -123,7 +124,8 @@ mod tests {
     #[test]
     fn paired_differences_are_narrower_than_the_figures() {
         let old: Vec<_> = (0..40).map(|id| (id, 100 + 20 * (id % 7), 50)).collect();
-        let new: Vec<_> = old.iter().map(|&(id, emitted, rounds)| (id, emitted + emitted / 10, rounds)).collect();
+        let new: Vec<_> =
+            old.iter().map(|&(id, emitted, rounds)| (id, emitted + emitted / 10, rounds)).collect();
         let found = gain(&run(&new), &run(&old), 1).unwrap();
         assert!((found.value - 10.0).abs() < 0.5, "{found:?}");
         assert!(found.high - found.low < 0.5, "the spread of prompts cancels: {found:?}");

@@ -112,7 +112,14 @@ pub(super) struct Tally {
 
 impl Tally {
     /// Takes a finished round with the root at `root`.
-    pub(super) fn add(&mut self, draft: &Draft, accept: &Accept, text: &Prepared, root: usize, proposes: &[bool]) {
+    pub(super) fn add(
+        &mut self,
+        draft: &Draft,
+        accept: &Accept,
+        text: &Prepared,
+        root: usize,
+        proposes: &[bool],
+    ) {
         let (pool, layout) = (draft.pool(), draft.layout());
         let plan = *pool.plan();
         self.stats.add(&RoundStats::new(plan, pool.counters(), layout, accept));

@@ -189,7 +189,8 @@ impl Evaluator {
 
     fn forward(&self, requests: &[Request<'_>]) -> Result<Vec<(State, Said)>, TrainError> {
         // Second passes last: only they have the adapter.
-        let (first, second): (Vec<usize>, Vec<usize>) = (0..requests.len()).partition(|&at| !requests[at].second);
+        let (first, second): (Vec<usize>, Vec<usize>) =
+            (0..requests.len()).partition(|&at| !requests[at].second);
         let count = first.len();
         let order: Vec<usize> = first.into_iter().chain(second).collect();
         let requests: Vec<Request<'_>> = order.iter().map(|&at| requests[at].clone()).collect();
@@ -251,7 +252,8 @@ impl Evaluator {
         for start in (0..rows).step_by(ROWS) {
             let count = ROWS.min(rows - start);
             let logits = floats(self.drafter.logits(normed.clone().narrow(0, start, count)))?;
-            let lines: Vec<Said> = logits.par_chunks_exact(self.ids.len()).map(|line| say(line, &self.ids)).collect();
+            let lines: Vec<Said> =
+                logits.par_chunks_exact(self.ids.len()).map(|line| say(line, &self.ids)).collect();
             said.extend(lines);
         }
         Ok((floats(handed)?, said))

@@ -14,15 +14,15 @@ mod counts;
 mod evaluate;
 mod paths;
 mod rounds;
-mod text;
 #[cfg(test)]
 mod tests;
+mod text;
 
 pub use bootstrap::{Interval, gain, tau};
 pub use counts::{Counts, Rejections, Run};
 pub use evaluate::Evaluator;
-pub use rounds::baseline;
 pub(crate) use rounds::Observer;
+pub use rounds::baseline;
 pub use text::{Text, TextId, TextSet};
 
 use redraft_decode::draft::{Plan, Tables};
@@ -131,7 +131,11 @@ pub(crate) fn observe(
 ///
 /// # Errors
 /// As [`replay`]; [`TrainError::Setting`] when no text has a round.
-pub fn tau_of_texts(evaluator: &Evaluator, texts: &TextSet<'_>, variant: &Variant) -> Result<Counts, TrainError> {
+pub fn tau_of_texts(
+    evaluator: &Evaluator,
+    texts: &TextSet<'_>,
+    variant: &Variant,
+) -> Result<Counts, TrainError> {
     let runs = replay(evaluator, texts, std::slice::from_ref(variant), |_| {})?;
     let counts = Counts::sum(runs.iter().flat_map(|run| &run.texts).map(|(_, counts)| counts));
     if counts.rounds == 0 {

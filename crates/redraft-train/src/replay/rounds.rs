@@ -162,7 +162,9 @@ impl Session<'_> {
         let blind_root = want.row.node == 0 && want.key.kind == Kind::Blind;
         let feature = match want.source {
             Source::Fused => extended.feature(root),
-            Source::Output(place) => self.paths.row(place).map_or(extended.hidden(root), |(state, _)| &state.hidden),
+            Source::Output(place) => {
+                self.paths.row(place).map_or(extended.hidden(root), |(state, _)| &state.hidden)
+            }
         };
         Request {
             token: want.row.token,
@@ -171,7 +173,12 @@ impl Session<'_> {
             feature,
             text: extended,
             stable: if blind_root { root } else { root + 1 },
-            chain: want.chain.iter().filter_map(|&place| self.paths.row(place)).map(|(state, _)| state).collect(),
+            chain: want
+                .chain
+                .iter()
+                .filter_map(|&place| self.paths.row(place))
+                .map(|(state, _)| state)
+                .collect(),
         }
     }
 
@@ -182,7 +189,11 @@ impl Session<'_> {
         for row in self.draft.rows() {
             let way: Vec<u32> = self.draft.pool().upward(row.node).collect();
             let truth = self.text.tokens[self.root..].iter();
-            let right = way.iter().rev().zip(truth.clone()).all(|(&node, token)| self.draft.pool().node(node).token == *token);
+            let right = way
+                .iter()
+                .rev()
+                .zip(truth.clone())
+                .all(|(&node, token)| self.draft.pool().node(node).token == *token);
             picked.push((*row, right && way.len() <= truth.len()));
         }
         let threshold = self.draft.tables().gate_threshold;
@@ -222,7 +233,8 @@ impl Session<'_> {
         let tokens = &self.text.tokens;
         let layout = self.draft.finish(&tokens[..=self.root]);
         // The walk only reads the target's token at rows that are right so far: there it is the text's.
-        let behind = |depth: &u32| tokens.get(self.root + *depth as usize + 1).copied().unwrap_or(TokenId(NONE));
+        let behind =
+            |depth: &u32| tokens.get(self.root + *depth as usize + 1).copied().unwrap_or(TokenId(NONE));
         let target: Vec<TokenId> = layout.depths.iter().map(behind).collect();
         let left = u32::try_from(tokens.len() - 1 - self.root).unwrap_or(u32::MAX);
         let accept = tree_accept(layout, &target, &[], left).map_err(|error| TrainError::Framework {

@@ -91,7 +91,7 @@ struct Seen {
     outputs: Outputs,
     /// Whether noise leaves the tree alone.
     firm: bool,
-    accepted: usize,
+    accepted: u64,
 }
 
 /// A text that goes down into its own draft trees, with the rounds of the reference.
@@ -167,8 +167,9 @@ fn script(tiny: &TinyDrafter, variant: &Variant, rounds: usize, seed: u64) -> Sc
         let mut row = 0;
         let mut accepted = 0;
         while firm && prng.below(5) > 0 {
+            let parents = (0_u32..).zip(&layout.parents).take(layout.live);
             let children: Vec<u32> =
-                (1..layout.live).filter(|&at| layout.parents[at] == row).map(|at| at as u32).collect();
+                parents.filter(|(_, parent)| **parent == row).map(|(at, _)| at).collect();
             let Some(&child) = children.get(prng.below(children.len().max(1))) else { break };
             row = child;
             accepted += 1;
@@ -182,7 +183,12 @@ fn script(tiny: &TinyDrafter, variant: &Variant, rounds: usize, seed: u64) -> Sc
             }
         };
         tokens.push(away.0);
-        seen.push(Seen { nodes: draft.pool().nodes().to_vec(), outputs: draft.outputs().clone(), firm, accepted });
+        seen.push(Seen {
+            nodes: draft.pool().nodes().to_vec(),
+            outputs: draft.outputs().clone(),
+            firm,
+            accepted,
+        });
     }
     features.resize(tokens.len() * 3 * tiny.target.hidden, 0.0);
     // What the last round emitted is behind all roots: no round reads its features.
@@ -209,7 +215,8 @@ impl Observer for Comparison<'_> {
     fn round(&mut self, pool: &Pool, outputs: &Outputs, truth: &[TokenId]) {
         // Which text: the one that ends like this and is as long.
         let found = self.scripts.iter().position(|script| {
-            script.text.tokens.len() == pool.committed() as usize + truth.len() && script.text.tokens.ends_with(truth)
+            script.text.tokens.len() == pool.committed() as usize + truth.len()
+                && script.text.tokens.ends_with(truth)
         });
         let script = found.unwrap();
         let (_, next) = self.at.entry(u32::try_from(script).unwrap()).or_insert((script, 0));
@@ -235,7 +242,10 @@ impl Observer for Comparison<'_> {
             let (found, wanted) = (outputs.row(id), seen.outputs.row(id));
             assert!((found.unsure - wanted.unsure).abs() < TOLERANCE, "{what}: unsure of row {id}");
             for (found, wanted) in found.tops.iter().zip(&wanted.tops) {
-                assert!((found.log_q - wanted.log_q).abs() < TOLERANCE, "{what}: row {id}: {found:?}, {wanted:?}");
+                assert!(
+                    (found.log_q - wanted.log_q).abs() < TOLERANCE,
+                    "{what}: row {id}: {found:?}, {wanted:?}"
+                );
             }
         }
     }
@@ -284,8 +294,10 @@ fn rounds_are_those_of_the_reference() {
         file.draft_ids().iter().for_each(|&id| proposes[id as usize] = true);
         for (what, variant) in variants(&tiny) {
             // Texts of different lengths, side by side.
-            let scripts: Vec<Script> =
-                [(9, 1), (14, 2), (5, 3)].into_iter().map(|(rounds, seed)| script(&tiny, &variant, rounds, seed)).collect();
+            let scripts: Vec<Script> = [(9, 1), (14, 2), (5, 3)]
+                .into_iter()
+                .map(|(rounds, seed)| script(&tiny, &variant, rounds, seed))
+                .collect();
             let mut texts: Vec<_> = scripts
                 .iter()
                 .map(|script| {
@@ -301,14 +313,19 @@ fn rounds_are_those_of_the_reference() {
                 let mut comparison =
                     Comparison { what, scripts: &scripts, at: HashMap::new(), compared: 0, rows: 0, binned };
                 let counts = replay(&evaluator, &mut texts, &variant, &proposes, &mut comparison).unwrap();
-                let (what, rounds) = (&comparison.what, scripts.iter().map(|s| s.rounds.len()).sum::<usize>());
-                assert!(comparison.compared * 4 > rounds * 3, "{what}: {} firm of {rounds}", comparison.compared);
+                let (what, rounds) =
+                    (&comparison.what, scripts.iter().map(|s| s.rounds.len()).sum::<usize>());
+                assert!(
+                    comparison.compared * 4 > rounds * 3,
+                    "{what}: {} firm of {rounds}",
+                    comparison.compared
+                );
                 assert!(comparison.rows > comparison.compared, "{what}: rows were compared");
                 for (script, counts) in scripts.iter().zip(&counts) {
-                    let accepted: usize = script.rounds.iter().map(|round| round.accepted).sum();
-                    let rounds = script.rounds.len();
-                    assert_eq!(counts.rounds as usize, rounds, "{what}: rounds");
-                    assert_eq!(counts.emitted as usize, accepted + rounds, "{what}: tokens");
+                    let accepted: u64 = script.rounds.iter().map(|round| round.accepted).sum();
+                    let rounds = script.rounds.len() as u64;
+                    assert_eq!(counts.rounds, rounds, "{what}: rounds");
+                    assert_eq!(counts.emitted, accepted + rounds, "{what}: tokens");
                     assert!(accepted > 0, "{what}: something was accepted");
                 }
                 texts.iter_mut().for_each(|(_, paths)| paths.clear());
@@ -359,7 +376,10 @@ fn an_oracle_is_a_ceiling_and_ablations_change_what_they_say() {
     let alone = run(&variant);
     let first = run(&Variant { oracle: Oracle::First, ..variant.clone() });
     let second = run(&Variant { oracle: Oracle::Second, ..variant.clone() });
-    assert!(first.tau() > alone.tau() && second.tau() > alone.tau(), "ceilings: {alone:?}, {first:?}, {second:?}");
+    assert!(
+        first.tau() > alone.tau() && second.tau() > alone.tau(),
+        "ceilings: {alone:?}, {first:?}, {second:?}"
+    );
     assert!(second.rescues > alone.rescues, "by second passes");
     let sum = |counts: &Counts, of: fn(&Rejections) -> u64| counts.rejections.iter().map(of).sum::<u64>();
     assert!(sum(&first, |r| r.both) < sum(&alone, |r| r.both), "what was unsure and decisive is answered");

@@ -102,12 +102,16 @@ impl Runner<'_> {
             let mut tables = Tables { calibrated: true, refined_offset, gate_threshold, ..Tables::default() };
             let mut words = words.into_iter();
             let edges = tables.edges.as_flattened_mut().as_flattened_mut().as_flattened_mut();
-            let rest = edges.iter_mut().chain(tables.log_gain.as_flattened_mut()).chain(&mut tables.lookup_edge);
+            let rest =
+                edges.iter_mut().chain(tables.log_gain.as_flattened_mut()).chain(&mut tables.lookup_edge);
             rest.zip(&mut words).for_each(|(to, from)| *to = from);
             return Ok(tables);
         }
         let tables = calibrate(self.evaluator, self.held_out, shape, &self.fit)?;
-        (self.progress)(&format!("tables for {} children and {} refined candidates", shape.children, shape.refined));
+        (self.progress)(&format!(
+            "tables for {} children and {} refined candidates",
+            shape.children, shape.refined
+        ));
         let words = Words {
             words: tables.to_words(),
             refined_offset: tables.refined_offset,
@@ -137,10 +141,8 @@ impl Runner<'_> {
     fn store<T: Serialize>(&self, key: &str, value: &T) -> Result<(), TrainError> {
         std::fs::create_dir_all(self.directory).map_err(TrainError::io(self.directory))?;
         let kept = Kept { key: key.to_owned(), value };
-        let bytes = serde_json::to_vec(&kept).map_err(|error| TrainError::Framework {
-            what: "writing a run",
-            message: error.to_string(),
-        })?;
+        let bytes = serde_json::to_vec(&kept)
+            .map_err(|error| TrainError::Framework { what: "writing a run", message: error.to_string() })?;
         write_atomically(&self.file(key), &bytes)
     }
 }

@@ -93,7 +93,8 @@ impl Bench {
             return Err(wrong("measured no proposer".to_owned()));
         }
         let Adapter { name, backend } = file.adapter;
-        let what = format!("{name} ({backend}), {} prompts, at most {} tokens each", found.prompts, found.tokens);
+        let what =
+            format!("{name} ({backend}), {} prompts, at most {} tokens each", found.prompts, found.tokens);
         Ok(Self { what, costs, proposers: found.proposers })
     }
 

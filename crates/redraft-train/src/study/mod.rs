@@ -78,7 +78,8 @@ struct Line {
 pub fn run(options: &StudyOptions, device: &Device, progress: &dyn Fn(&str)) -> Result<(), TrainError> {
     let bench = options.bench.as_deref().map(Bench::read).transpose()?;
     let corpus = Corpus::open(&options.corpus)?;
-    let mut held_out = TextSet::new(&corpus, &corpus.indices(Split::HeldOut), "held-out").greedy(options.sampled)?;
+    let mut held_out =
+        TextSet::new(&corpus, &corpus.indices(Split::HeldOut), "held-out").greedy(options.sampled)?;
     if let Some(count) = options.held_out_texts {
         held_out = held_out.subsample(count);
     }
@@ -86,9 +87,10 @@ pub fn run(options: &StudyOptions, device: &Device, progress: &dyn Fn(&str)) -> 
     let evaluation = evaluation(options, corpus.manifest().target.capture_layers, device)?;
     disjoint(&corpus, &evaluation, &options.evaluation)?;
     let names = sets(&options.evaluation)?;
-    let named = evaluation.manifest().samples.iter().enumerate().map(|(index, entry)| {
-        (index, names.get(&entry.tokens[..entry.prompt]).cloned().unwrap_or_default())
-    });
+    let named =
+        evaluation.manifest().samples.iter().enumerate().map(|(index, entry)| {
+            (index, names.get(&entry.tokens[..entry.prompt]).cloned().unwrap_or_default())
+        });
     let mut texts = TextSet::named(&evaluation, named.collect());
     if let Some(count) = options.texts {
         texts = texts.subsample(count);

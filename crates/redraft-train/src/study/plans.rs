@@ -55,7 +55,10 @@ pub(super) fn experiments(chosen: &[((u32, u32), Chosen)]) -> Vec<Experiment> {
                 ("baseline", baseline),
                 ("reconsideration", reconsider),
                 ("second passes answered by the target", oracle(Oracle::Second)),
-                ("all hesitant nodes answered by the target", Spec { oracle: Oracle::First, ..hesitant(baseline) }),
+                (
+                    "all hesitant nodes answered by the target",
+                    Spec { oracle: Oracle::First, ..hesitant(baseline) },
+                ),
             ]),
         ),
         experiment(

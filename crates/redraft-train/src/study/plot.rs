@@ -64,7 +64,12 @@ pub(super) fn whiskers(title: &str, unit: &str, figures: &[(String, Interval)]) 
 }
 
 /// A line for each series over a few named places.
-pub(super) fn lines(title: &str, unit: &str, places: &[String], series: &[(String, Vec<Interval>)]) -> String {
+pub(super) fn lines(
+    title: &str,
+    unit: &str,
+    places: &[String],
+    series: &[(String, Vec<Interval>)],
+) -> String {
     let all = || series.iter().flat_map(|(_, figures)| figures);
     let low = all().map(|figure| figure.low).fold(f64::INFINITY, f64::min);
     let high = all().map(|figure| figure.high).fold(f64::NEG_INFINITY, f64::max);
@@ -91,7 +96,12 @@ pub(super) fn lines(title: &str, unit: &str, places: &[String], series: &[(Strin
         at += step;
     }
     for (place, name) in places.iter().enumerate() {
-        _ = writeln!(svg, "<text x=\"{:.1}\" y=\"322\" text-anchor=\"middle\">{}</text>", x(place), escape(name));
+        _ = writeln!(
+            svg,
+            "<text x=\"{:.1}\" y=\"322\" text-anchor=\"middle\">{}</text>",
+            x(place),
+            escape(name)
+        );
     }
     for (index, (name, figures)) in series.iter().enumerate() {
         let colour = COLOURS[index % COLOURS.len()];
@@ -130,11 +140,13 @@ mod tests {
 
     #[test]
     fn pictures_are_well_formed_and_hold_all_figures() {
-        let figures: Vec<_> = ["a < b", "c & d"].iter().map(|name| ((*name).to_owned(), interval(2.0))).collect();
+        let figures: Vec<_> =
+            ["a < b", "c & d"].iter().map(|name| ((*name).to_owned(), interval(2.0))).collect();
         let svg = whiskers("t", "τ", &figures);
         assert!(svg.contains("a &lt; b") && svg.contains("c &amp; d"), "escaped: {svg}");
         assert_eq!(svg.matches("<circle").count(), 2, "one dot a figure");
-        let series = [("x".to_owned(), vec![interval(1.0), interval(3.0)]), ("y".to_owned(), vec![interval(2.0); 2])];
+        let series =
+            [("x".to_owned(), vec![interval(1.0), interval(3.0)]), ("y".to_owned(), vec![interval(2.0); 2])];
         let svg = lines("t", "τ", &["3".to_owned(), "7".to_owned()], &series);
         assert_eq!(svg.matches("<polyline").count(), 2, "one line a series");
         for svg in [svg, whiskers("one", "", &figures[..1])] {

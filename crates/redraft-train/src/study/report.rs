@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::costs::Bench;
 use super::plans::Experiment;
 use super::plot;
-use super::select::{Chosen, Tried};
+use super::select::{Choices, Chosen, Tried};
 use super::spec::Spec;
 use crate::corpus::write_atomically;
 use crate::error::TrainError;
@@ -30,7 +30,7 @@ pub(super) struct Facts {
 /// Everything that was run.
 pub(super) struct Report {
     pub(super) facts: Facts,
-    pub(super) chosen: Vec<((u32, u32), Chosen)>,
+    pub(super) chosen: Choices,
     pub(super) sweep: Vec<Tried>,
     pub(super) experiments: Vec<Experiment>,
     pub(super) runs: HashMap<Spec, Run>,
@@ -43,9 +43,8 @@ impl Report {
         std::fs::create_dir_all(directory).map_err(TrainError::io(directory))?;
         let put = |name: &str, text: &str| write_atomically(&directory.join(name), text.as_bytes());
         let pretty = |value: &Value| {
-            serde_json::to_string_pretty(value).map(|text| text + "\n").map_err(|error| TrainError::Framework {
-                what: "writing figures",
-                message: error.to_string(),
+            serde_json::to_string_pretty(value).map(|text| text + "\n").map_err(|error| {
+                TrainError::Framework { what: "writing figures", message: error.to_string() }
             })
         };
         put("headline.json", &pretty(&self.headline()?)?)?;
@@ -69,7 +68,10 @@ impl Report {
     }
 
     fn main(&self) -> Result<((u32, u32), Chosen), TrainError> {
-        self.chosen.first().copied().ok_or_else(|| TrainError::setting("the study", "a size to report", "none"))
+        self.chosen
+            .first()
+            .copied()
+            .ok_or_else(|| TrainError::setting("the study", "a size to report", "none"))
     }
 
     /// τ of an entry, or an error if there was no round.
@@ -133,7 +135,8 @@ impl Report {
         let experiments: Vec<Value> = (self.experiments.iter())
             .map(|experiment| {
                 let first = experiment.entries.first().map(|(_, spec)| *spec);
-                let entries = experiment.entries.iter().filter_map(|(name, spec)| Some(entry(name, spec, &first?)));
+                let entries =
+                    experiment.entries.iter().filter_map(|(name, spec)| Some(entry(name, spec, &first?)));
                 json!({
                     "id": experiment.id,
                     "title": experiment.title,
@@ -183,7 +186,8 @@ impl Report {
         let series: Vec<_> = arms
             .iter()
             .map(|(name, of)| {
-                let figures = chosen.iter().filter_map(|(_, chosen)| tau(self.run(&of(chosen)), self.facts.seed));
+                let figures =
+                    chosen.iter().filter_map(|(_, chosen)| tau(self.run(&of(chosen)), self.facts.seed));
                 ((*name).to_owned(), figures.collect())
             })
             .collect();
@@ -397,7 +401,7 @@ mod tests {
         let experiments = super::super::plans::experiments(&chosen);
         let run = |emitted: u64| {
             let text = |prompt_id: u64| {
-                let set = if prompt_id % 2 == 0 { "even" } else { "odd" }.to_owned();
+                let set = if prompt_id.is_multiple_of(2) { "even" } else { "odd" }.to_owned();
                 let spread = emitted + 5 * (prompt_id % 4);
                 (TextId { set, prompt_id }, Counts { rounds: 50, emitted: spread, ..Counts::default() })
             };
@@ -405,7 +409,8 @@ mod tests {
         };
         let mut runs: HashMap<Spec, Run> =
             experiments.iter().flat_map(|e| &e.entries).map(|(_, spec)| (*spec, run(100))).collect();
-        let arms = [chosen[0].1.baseline, chosen[0].1.reconsider, chosen[0].1.control, chosen[0].1.equal_rows];
+        let arms =
+            [chosen[0].1.baseline, chosen[0].1.reconsider, chosen[0].1.control, chosen[0].1.equal_rows];
         arms.into_iter().zip(tokens).for_each(|(spec, emitted)| _ = runs.insert(spec, run(emitted)));
         let facts = Facts {
             target: "target".to_owned(),
@@ -460,7 +465,11 @@ mod tests {
         let text = report([100, 120, 110, 105]).readme().unwrap();
         assert_eq!(text.matches(", a gain.").count(), 3, "{text}");
         let text = report([120, 100, 100, 120]).readme().unwrap();
-        assert_eq!((text.matches(", a loss.").count(), text.matches("no difference").count()), (2, 1), "{text}");
+        assert_eq!(
+            (text.matches(", a loss.").count(), text.matches("no difference").count()),
+            (2, 1),
+            "{text}"
+        );
         assert!(text.contains("below the paper's low end"), "{text}");
     }
 

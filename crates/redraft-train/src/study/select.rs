@@ -34,13 +34,13 @@ pub(super) struct Tried {
     pub(super) results: Vec<(Spec, f64)>,
 }
 
+/// What was settled for each size, nodes and depth; the headline's first.
+pub(super) type Choices = Vec<((u32, u32), Chosen)>;
+
 /// Settles all sizes.
-pub(super) fn select(
-    runner: &Runner<'_>,
-    texts: &TextSet<'_>,
-) -> Result<(Vec<((u32, u32), Chosen)>, Vec<Tried>), TrainError> {
+pub(super) fn select(runner: &Runner<'_>, texts: &TextSet<'_>) -> Result<(Choices, Vec<Tried>), TrainError> {
     let mut log = Vec::new();
-    let mut chosen: Vec<((u32, u32), Chosen)> = Vec::new();
+    let mut chosen: Choices = Vec::new();
     for size in SIZES {
         let like = chosen.first().map(|(_, chosen)| chosen.reconsider);
         let mut sweep = Sweep { runner, texts, size, log: &mut log };
@@ -112,13 +112,15 @@ impl Sweep<'_, '_> {
             });
             best = self.best("the gate", gates.collect())?;
             let plan = best.plan;
-            let late = [false, true].map(|expand_refined| Spec { plan: Plan { expand_refined, ..plan }, ..best });
+            let late =
+                [false, true].map(|expand_refined| Spec { plan: Plan { expand_refined, ..plan }, ..best });
             best = self.best("late expansion", late.to_vec())?;
         }
         let reconsider = best;
         let plan = Plan { control: true, ..reconsider.plan };
         let controls = [1, 2, 3, 4].iter().flat_map(|&refined| {
-            [false, true].map(|expand_refined| Spec { plan: Plan { refined, expand_refined, ..plan }, ..reconsider })
+            [false, true]
+                .map(|expand_refined| Spec { plan: Plan { refined, expand_refined, ..plan }, ..reconsider })
         });
         let control = self.best("the top-k control's candidates", controls.collect())?;
         let width = reconsider.plan.step_rows();

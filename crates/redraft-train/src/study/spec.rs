@@ -46,7 +46,12 @@ impl Spec {
             Threshold::None => 0.0,
             Threshold::Fitted => fitted.gate_threshold,
         };
-        Variant { oracle: self.oracle, blind: self.blind, deepest: self.deepest, ..Variant::new(self.plan, tables) }
+        Variant {
+            oracle: self.oracle,
+            blind: self.blind,
+            deepest: self.deepest,
+            ..Variant::new(self.plan, tables)
+        }
     }
 }
 
