@@ -180,8 +180,8 @@ mod tests {
                     for bin in 0..32 {
                         let log_q = -(bin as f32 + 0.3) / 4.0;
                         for _ in 0..each {
-                            let right = prng.below(1 << 20)
-                                < (chance(refined, depth, rank, bin) * f64::from(1 << 20)) as usize;
+                            let drawn = prng.below(1 << 20) as f64 / f64::from(1 << 20);
+                            let right = drawn < chance(refined, depth, rank, bin);
                             samples.add_edge(refined, depth, rank, log_q, right);
                         }
                     }
@@ -251,9 +251,9 @@ mod tests {
         let chance = |depth: u32, unsure: f64| 0.3 * unsure / if depth == 0 { 1.0 } else { 2.0 };
         for _ in 0..200_000 {
             let depth = u32::from(prng.below(2) == 1);
-            let unsure = prng.below(1000) as f64 / 1000.0;
-            let rescued = (prng.below(1 << 20) as f64) < chance(depth, unsure) * f64::from(1 << 20);
-            samples.add_gain(depth, unsure as f32, rescued);
+            let unsure = prng.below(1000) as f32 / 1000.0;
+            let drawn = prng.below(1 << 20) as f64 / f64::from(1 << 20);
+            samples.add_gain(depth, unsure, drawn < chance(depth, f64::from(unsure)));
         }
         let tables = fit(&samples, &FitOptions::default());
         for depth in [0, 1] {

@@ -72,8 +72,8 @@ fn interval(prompts: &[Sums], seed: u64, figure: impl Fn(&Sums) -> f64) -> Optio
         .filter(|figure| figure.is_finite())
         .collect();
     figures.sort_by(f64::total_cmp);
-    let at = |share: f64| figures.get(((figures.len().max(1) - 1) as f64 * share).round() as usize).copied();
-    value.is_finite().then_some(Interval { value, low: at(0.025)?, high: at(0.975)? })
+    let at = |numerator: usize| figures.get(figures.len().saturating_sub(1) * numerator / 1000).copied();
+    value.is_finite().then_some(Interval { value, low: at(25)?, high: at(975)? })
 }
 
 /// SplitMix64.
@@ -86,8 +86,10 @@ impl Random {
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        // The high half of a product: even to 2⁻⁶⁴, which no interval shows.
-        ((u128::from(z ^ (z >> 31)) * bound as u128) >> 64) as usize
+        // The high half of a product: even to 2⁻⁶⁴, which no interval shows. It is below `bound`.
+        #[expect(clippy::cast_possible_truncation, reason = "below a usize")]
+        let below = ((u128::from(z ^ (z >> 31)) * bound as u128) >> 64) as usize;
+        below
     }
 }
 

@@ -91,7 +91,7 @@ struct Seen {
     outputs: Outputs,
     /// Whether noise leaves the tree alone.
     firm: bool,
-    accepted: usize,
+    accepted: u64,
 }
 
 /// A text that goes down into its own draft trees, with the rounds of the reference.
@@ -167,8 +167,9 @@ fn script(tiny: &TinyDrafter, variant: &Variant, rounds: usize, seed: u64) -> Sc
         let mut row = 0;
         let mut accepted = 0;
         while firm && prng.below(5) > 0 {
+            let parents = (0_u32..).zip(&layout.parents).take(layout.live);
             let children: Vec<u32> =
-                (1..layout.live).filter(|&at| layout.parents[at] == row).map(|at| at as u32).collect();
+                parents.filter(|(_, parent)| **parent == row).map(|(at, _)| at).collect();
             let Some(&child) = children.get(prng.below(children.len().max(1))) else { break };
             row = child;
             accepted += 1;
@@ -321,10 +322,10 @@ fn rounds_are_those_of_the_reference() {
                 );
                 assert!(comparison.rows > comparison.compared, "{what}: rows were compared");
                 for (script, counts) in scripts.iter().zip(&counts) {
-                    let accepted: usize = script.rounds.iter().map(|round| round.accepted).sum();
-                    let rounds = script.rounds.len();
-                    assert_eq!(counts.rounds as usize, rounds, "{what}: rounds");
-                    assert_eq!(counts.emitted as usize, accepted + rounds, "{what}: tokens");
+                    let accepted: u64 = script.rounds.iter().map(|round| round.accepted).sum();
+                    let rounds = script.rounds.len() as u64;
+                    assert_eq!(counts.rounds, rounds, "{what}: rounds");
+                    assert_eq!(counts.emitted, accepted + rounds, "{what}: tokens");
                     assert!(accepted > 0, "{what}: something was accepted");
                 }
                 texts.iter_mut().for_each(|(_, paths)| paths.clear());

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::costs::Bench;
 use super::plans::Experiment;
 use super::plot;
-use super::select::{Chosen, Tried};
+use super::select::{Choices, Chosen, Tried};
 use super::spec::Spec;
 use crate::corpus::write_atomically;
 use crate::error::TrainError;
@@ -30,7 +30,7 @@ pub(super) struct Facts {
 /// Everything that was run.
 pub(super) struct Report {
     pub(super) facts: Facts,
-    pub(super) chosen: Vec<((u32, u32), Chosen)>,
+    pub(super) chosen: Choices,
     pub(super) sweep: Vec<Tried>,
     pub(super) experiments: Vec<Experiment>,
     pub(super) runs: HashMap<Spec, Run>,
@@ -401,7 +401,7 @@ mod tests {
         let experiments = super::super::plans::experiments(&chosen);
         let run = |emitted: u64| {
             let text = |prompt_id: u64| {
-                let set = if prompt_id % 2 == 0 { "even" } else { "odd" }.to_owned();
+                let set = if prompt_id.is_multiple_of(2) { "even" } else { "odd" }.to_owned();
                 let spread = emitted + 5 * (prompt_id % 4);
                 (TextId { set, prompt_id }, Counts { rounds: 50, emitted: spread, ..Counts::default() })
             };

@@ -34,13 +34,13 @@ pub(super) struct Tried {
     pub(super) results: Vec<(Spec, f64)>,
 }
 
+/// What was settled for each size, nodes and depth; the headline's first.
+pub(super) type Choices = Vec<((u32, u32), Chosen)>;
+
 /// Settles all sizes.
-pub(super) fn select(
-    runner: &Runner<'_>,
-    texts: &TextSet<'_>,
-) -> Result<(Vec<((u32, u32), Chosen)>, Vec<Tried>), TrainError> {
+pub(super) fn select(runner: &Runner<'_>, texts: &TextSet<'_>) -> Result<(Choices, Vec<Tried>), TrainError> {
     let mut log = Vec::new();
-    let mut chosen: Vec<((u32, u32), Chosen)> = Vec::new();
+    let mut chosen: Choices = Vec::new();
     for size in SIZES {
         let like = chosen.first().map(|(_, chosen)| chosen.reconsider);
         let mut sweep = Sweep { runner, texts, size, log: &mut log };

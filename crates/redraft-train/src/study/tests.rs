@@ -91,7 +91,7 @@ fn a_study_runs_once_and_says_the_same_again() {
         for entry in experiment["entries"].as_array().unwrap() {
             let emitted = entry["all"]["emitted"].as_u64().unwrap();
             // The first token of an answer is the prompt's.
-            assert_eq!(emitted as usize, TEXTS * 8, "{}", entry["plan"]);
+            assert_eq!(emitted, TEXTS as u64 * 8, "{}", entry["plan"]);
         }
     }
     assert!(text("README.md").contains("## Verdict at N = 15"), "a verdict");
