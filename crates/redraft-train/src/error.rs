@@ -93,7 +93,7 @@ pub enum TrainError {
         /// The optimizer step.
         step: u64,
         /// The loss.
-        loss: f32,
+        loss: f64,
     },
     /// The training framework refused.
     #[error("{what}: {message}")]

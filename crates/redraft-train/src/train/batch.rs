@@ -71,6 +71,7 @@ fn shuffle<T>(items: &mut [T], seed: u64) {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        #[expect(clippy::cast_possible_truncation, reason = "at most `last`")]
         let other = ((u128::from(z ^ (z >> 31)) * (last as u128 + 1)) >> 64) as usize;
         items.swap(last, other);
     }

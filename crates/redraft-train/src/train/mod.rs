@@ -258,7 +258,7 @@ pub fn train(setting: &Setting<'_>, drafter: Drafter, options: &TrainOptions) ->
             let batch = load(setting, indices, options.steps)?;
             let (gradients, metrics) = step(setting, &drafter, &batch, options)?;
             if !metrics.loss.is_finite() {
-                return Err(TrainError::Diverged { step: state.step, loss: metrics.loss as f32 });
+                return Err(TrainError::Diverged { step: state.step, loss: metrics.loss });
             }
             drafter = optimizer.step(options.rate(state.step, total), drafter, gradients);
             state.step += 1;
