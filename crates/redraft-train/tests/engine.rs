@@ -31,7 +31,7 @@ fn features_and_logits_are_the_engine_s() {
         let target = Target::load(&target, captures, 70, &device).expect("a target");
         let ids: Vec<i64> = tokens.iter().map(|token| i64::from(token.0)).collect();
         let taught = target.forward(Tensor::<2, Int>::from_data(TensorData::new(ids, [1, 70]), &device));
-        let floats = |tensor: Tensor<2>| tensor.into_data().to_vec::<f32>().expect("floats");
+        let floats = |tensor: Tensor<2>| tensor.into_data().try_to_vec::<f32>().expect("floats");
         // The engine keeps keys and values in f16 where the adapter has them.
         let tolerance = Tolerance::F16.with_absolute(5e-3).with_nmse(1e-5);
         for (place, wanted) in served.captures.chunks_exact(70 * 64).enumerate() {

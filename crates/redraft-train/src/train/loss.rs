@@ -81,7 +81,7 @@ mod tests {
             let scores = score(&z, p.clone(), choice.clone(), objective);
             let accepted = scores.accepted.clone();
             let grads = scores.surrogate(z.clone(), weight.clone()).backward();
-            let found: Vec<f32> = z.grad(&grads).unwrap().into_data().to_vec().unwrap();
+            let found: Vec<f32> = z.grad(&grads).unwrap().into_data().try_to_vec().unwrap();
 
             let z = Tensor::<2>::from_floats(values, &device).require_grad();
             let teacher = p.clone();
@@ -96,7 +96,7 @@ mod tests {
                 }
             };
             let grads = (loss * weight.clone()).sum().backward();
-            let wanted: Vec<f32> = z.grad(&grads).unwrap().into_data().to_vec().unwrap();
+            let wanted: Vec<f32> = z.grad(&grads).unwrap().into_data().try_to_vec().unwrap();
             for (found, wanted) in found.iter().zip(&wanted) {
                 assert!((found - wanted).abs() < 1e-6, "{objective:?}: {found} and {wanted}");
             }
@@ -110,7 +110,7 @@ mod tests {
         let p = Tensor::<2>::from_floats([[0.75_f32, 0.25], [0.25, 0.75]], &plain);
         let choice = Tensor::<1, Int>::from_ints([0, 0], &plain);
         let scores = score(&z, p, choice, Objective::CrossEntropy);
-        let values = |tensor: Tensor<2>| tensor.into_data().to_vec::<f32>().unwrap();
+        let values = |tensor: Tensor<2>| tensor.into_data().try_to_vec::<f32>().unwrap();
         for (found, wanted) in [
             (values(scores.loss), [2.0_f32.ln(), 0.562_335]),
             (values(scores.accepted), [0.75, 1.0]),

@@ -46,7 +46,7 @@ fn the_target_is_the_reference() {
             assert_close(name, sure, &certainty, Tolerance::F32.with_absolute(1e-5));
             let rows = record.hidden.len() / 64;
             let hidden = Tensor::<2>::from_data(TensorData::new(record.hidden.clone(), [rows, 64]), &device);
-            let found: Vec<f32> = target.logits(hidden).into_data().to_vec().expect("floats");
+            let found: Vec<f32> = target.logits(hidden).into_data().try_to_vec().expect("floats");
             assert_close(name, &found, &logits, Tolerance::F32.with_absolute(1e-4));
         }
     }
@@ -72,8 +72,8 @@ fn steps_are_the_whole_text() {
             column = column.select(0, kept.clone());
             wanted = wanted.select(0, kept);
         }
-        let found: Vec<f32> = target.step(&mut cache, column).into_data().to_vec().expect("floats");
-        let wanted: Vec<f32> = wanted.into_data().to_vec().expect("floats");
+        let found: Vec<f32> = target.step(&mut cache, column).into_data().try_to_vec().expect("floats");
+        let wanted: Vec<f32> = wanted.into_data().try_to_vec().expect("floats");
         assert_close("hidden", &found, &wanted, Tolerance::F32.with_absolute(1e-5));
     }
 }
@@ -105,9 +105,10 @@ fn unrolled_rows_are_drafted_rows() {
         let mut compared = 0;
         for (step, (rows, output)) in batch.steps.iter().zip(&outputs).enumerate() {
             let places: Vec<i64> = rows.rows.clone().try_into_vec_as().expect("integers");
-            let first: Vec<f32> = drafter.logits(output.first.clone()).into_data().to_vec().expect("floats");
+            let first: Vec<f32> =
+                drafter.logits(output.first.clone()).into_data().try_to_vec().expect("floats");
             let second = output.second.clone().expect("second passes");
-            let second: Vec<f32> = drafter.logits(second).into_data().to_vec().expect("floats");
+            let second: Vec<f32> = drafter.logits(second).into_data().try_to_vec().expect("floats");
             let (from, held) =
                 if step == 0 { (0, batch.rows) } else { (batch.first, batch.rows - batch.first - step) };
             for (place, (first, second)) in
