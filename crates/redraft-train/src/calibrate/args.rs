@@ -32,7 +32,7 @@ pub struct CalibrateArgs {
 }
 
 impl CalibrateArgs {
-    /// Fits and writes. The matrices are written as they were read.
+    /// Fits and writes. The matrices are written in the blocks that the tables were fitted with, ready to be served.
     ///
     /// # Errors
     /// [`TrainError`] names the file or flag.
@@ -45,8 +45,7 @@ impl CalibrateArgs {
         let loaded = self.input.load(texts.longest(), device)?;
         loaded.check(&corpus)?;
         let tables = calibrate(&loaded.evaluator, &texts, plan, &options)?;
-        let bytes = std::fs::read(&self.input.drafter).map_err(TrainError::io(&self.input.drafter))?;
-        let file = with_tables(redraft_drafter::DrafterFile::read(&bytes)?, &tables)?;
+        let file = with_tables(loaded.file, &tables)?;
         write_atomically(&self.out, &file.write())?;
         Ok(format!(
             "{}: tables of {} texts, gate at {:.3}, refined offset {:.3}\n",
