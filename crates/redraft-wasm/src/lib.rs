@@ -1,7 +1,7 @@
 //! The engine for JavaScript: what the npm package `@redraft/web` is built on, and no interface of its own.
 //!
 //! Everything structured crosses the border as JSON text: a request goes in, a report comes out, and each token of an
-//! answer is handed to a callback. Errors are JavaScript `Error`s with a `code` ([`error`] lists the codes). The
+//! answer is handed to a callback. Errors are JavaScript `Error`s with a `code` (`src/error.rs` lists the codes). The
 //! TypeScript around it (`web/package/`) checks arguments, keeps files, and knows OpenAI's shapes.
 //!
 //! Files are read through a function that JavaScript provides, at most about a megabyte at a time, so that the heap of
