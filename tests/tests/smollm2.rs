@@ -3,8 +3,8 @@
 
 use pollster::block_on;
 use redraft::{
-    Engine, EngineOptions, FileSource, GenerateOptions, KvType, Message, OracleEntry, Plan, RenderOptions,
-    Rows, SamplingParams, Speculation, TokenId, Want,
+    DrafterFile, Engine, EngineOptions, FileSource, GenerateOptions, KvType, Message, OracleEntry, Plan,
+    RenderOptions, Rows, SamplingParams, Speculation, TokenId, Want,
 };
 use redraft_testing::{model_path, reference::argmax, shared_data};
 use redraft_tests::{answer, gap, ids, load};
@@ -186,4 +186,34 @@ fn answers_are_the_same_with_speculation() {
 fn answers_are_the_same_with_speculation_strictly() {
     let options = EngineOptions { strict: true, ..EngineOptions::default() };
     speculation_changes_nothing("smollm2.speculation.strict", options, &[Plan::chain(3)]);
+}
+
+/// The drafter that comes with the project: it is for this model, much of what it drafts is accepted, and answers stay as
+/// they are.
+#[test]
+fn the_shipped_drafter_is_accepted_and_changes_nothing() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/smollm2-135m-drafter/drafter.safetensors");
+    let drafter = DrafterFile::read(&std::fs::read(path).expect("it is in the checkout")).expect("a drafter");
+    let options = EngineOptions { drafter: Some(drafter), ..EngineOptions::default() };
+    let Some((mut engine, prompts)) = open("smollm2.drafter", options) else { return };
+    assert!(engine.warnings().is_empty(), "{:?}", engine.warnings());
+    let (mut accepted, mut rounds) = (0, 0);
+    for (prompt, temperature) in prompts.iter().zip([0.0, 0.7]) {
+        let input = tokens(&prompt.prompt_ids);
+        let sampling = SamplingParams { temperature, seed: 5, ..SamplingParams::default() };
+        let options =
+            GenerateOptions { max_tokens: 32, ignore_eos: true, sampling, ..GenerateOptions::default() };
+        let (_, plain) = answer(&mut engine, &input, options.clone()).expect("an answer");
+        for plan in [Plan::chain(2), Plan::reconsider(7, 3, 2, 3, 2, 2)] {
+            let speculation = Speculation::Plan(plan);
+            let (_, fast) = answer(&mut engine, &input, GenerateOptions { speculation, ..options.clone() })
+                .expect("an answer");
+            assert_eq!(fast.ids, plain.ids, "{plan:?}, T = {temperature}");
+            let stats = fast.speculation.expect("speculation was on");
+            accepted += stats.accepted;
+            rounds += stats.rounds;
+        }
+    }
+    // Held-out text gives about 0.6 accepted a round with a chain of two.
+    assert!(accepted * 5 > rounds, "{accepted} accepted in {rounds} rounds");
 }
