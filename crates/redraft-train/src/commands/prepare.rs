@@ -10,7 +10,7 @@ use redraft_train::target::TargetFile;
 
 use super::Backend;
 
-/// Makes a corpus: one pass of the target over every text, its features on disk (about 9 kB a token of a target that is
+/// Makes a corpus: one pass of the target over every text, its features on disk (about 8 kB a token of a target that is
 /// 1,024 wide).
 #[derive(Args)]
 pub(super) struct Prepare {

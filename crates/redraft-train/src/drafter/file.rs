@@ -175,8 +175,7 @@ impl Drafter {
         })
     }
 
-    /// The drafter as a file in f32. `tables` adds or replaces tensors (calibration); `second_pass` says whether what
-    /// reconsideration trains is written.
+    /// The drafter as a file in f32; `second_pass` says whether what reconsideration trains is written.
     ///
     /// # Errors
     /// [`TrainError::Drafter`] when the weights are not finite.
