@@ -6,6 +6,7 @@ use std::path::Path;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use indicatif::{ProgressBar, ProgressStyle};
+use redraft_decode::{Position, Sampler, SamplingParams, TokenId};
 use serde::{Deserialize, Serialize};
 
 use crate::error::TrainError;
@@ -21,7 +22,7 @@ pub struct GenerateOptions {
     pub temperature: f32,
     /// Least number of the likeliest tokens whose chances sum up to this are drawn from.
     pub top_p: f32,
-    /// Of the draws; a prompt's answer depends on it and on the prompt's place alone.
+    /// Of the draws: the answer to prompt p is drawn with seed + p, as `redraft generate` with this `--seed` draws it.
     pub seed: u64,
     /// Texts that are written at a time.
     pub batch: usize,
@@ -44,13 +45,19 @@ impl GenerateOptions {
         if self.max_new == 0 || self.batch == 0 {
             return Err(TrainError::setting("--max-new, --batch", "at least 1", 0));
         }
-        if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
-            return Err(TrainError::setting("--temperature", "a number of at least 0", self.temperature));
-        }
-        if !(self.top_p > 0.0 && self.top_p <= 1.0) {
-            return Err(TrainError::setting("--top-p", "above 0, at most 1", self.top_p));
-        }
         Ok(())
+    }
+
+    /// What draws the answer to prompt `place`.
+    fn sampler(&self, place: usize, vocab: u32) -> Result<Sampler, TrainError> {
+        let params = SamplingParams {
+            temperature: self.temperature,
+            top_p: self.top_p,
+            seed: self.seed.wrapping_add(place as u64),
+            ..SamplingParams::default()
+        };
+        Sampler::new(params, vocab)
+            .map_err(|error| TrainError::setting("--temperature, --top-p", "what the sampler takes", error))
     }
 }
 
@@ -67,6 +74,7 @@ pub fn generate(
     device: &Device,
 ) -> Result<(), TrainError> {
     options.check()?;
+    options.sampler(0, target.config().vocab)?;
     let done = answered(path, prompts)?;
     let mut open: Vec<usize> = (0..prompts.len()).filter(|&index| !done[index]).collect();
     // Prompts of like length share a batch, which is run from its first token on.
@@ -153,6 +161,10 @@ fn write_batch(
             stop: "length".to_owned(),
         })
         .collect();
+    let mut samplers = Vec::with_capacity(batch.len());
+    for &index in batch {
+        samplers.push(options.sampler(index, target.config().vocab)?);
+    }
     let positions = longest + options.max_new;
     let mut cache = target.cache(batch.len(), positions);
     let mut open: Vec<usize> = (0..batch.len()).collect(); // lines that are written, in the order of the cache
@@ -178,8 +190,13 @@ fn write_batch(
         let vocab = logits.len() / drawing.len();
         for (&row, logits) in drawing.iter().zip(logits.chunks_exact(vocab)) {
             let line = &mut lines[open[row]];
-            let key = options.seed ^ ((line.prompt as u64) << 24) ^ line.response_ids.len() as u64;
-            let id = draw(logits, options, key);
+            // Without penalties no token before is looked at.
+            let behind = Position(u32::try_from(position + 1).unwrap_or(u32::MAX));
+            let drawn = samplers[open[row]].sample(logits, &[], behind);
+            let TokenId(id) = drawn.map_err(|error| TrainError::Framework {
+                what: "drawing a token",
+                message: error.to_string(),
+            })?;
             line.response_ids.push(id);
             if eos.contains(&id) {
                 line.stop = "eos".to_owned();
@@ -196,34 +213,4 @@ fn write_batch(
         }
     }
     Ok(lines)
-}
-
-/// The likeliest token, or one drawn by the Gumbel trick from the least set of tokens that sums up to top-p.
-fn draw(logits: &[f32], options: &GenerateOptions, key: u64) -> u32 {
-    let best = |scores: &mut dyn Iterator<Item = (u32, f64)>| {
-        scores.fold((0, f64::NEG_INFINITY), |best, next| if next.1 > best.1 { next } else { best }).0
-    };
-    if options.temperature == 0.0 {
-        return best(&mut (0..).zip(logits.iter().map(|&logit| f64::from(logit))));
-    }
-    let scale = 1.0 / f64::from(options.temperature);
-    let highest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let mut tokens: Vec<(u32, f64)> =
-        (0..).zip(logits.iter().map(|&logit| f64::from(logit - highest) * scale)).collect();
-    tokens.retain(|token| token.1 > -40.0);
-    tokens.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-    let total: f64 = tokens.iter().map(|token| token.1.exp()).sum();
-    let mut sum = 0.0;
-    let kept = tokens.iter().take_while(|token| {
-        let before = sum;
-        sum += token.1.exp() / total;
-        before < f64::from(options.top_p)
-    });
-    best(&mut kept.map(|&(id, score)| {
-        let mut z = key ^ (u64::from(id) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let uniform = (((z ^ (z >> 31)) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
-        (id, score - (-uniform.ln()).ln())
-    }))
 }

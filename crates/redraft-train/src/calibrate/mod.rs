@@ -15,35 +15,59 @@ use redraft_drafter::{DrafterFile, ReconsiderSettings, Tensor};
 use redraft_gguf::GgmlType;
 
 use crate::error::TrainError;
-use crate::replay::{Evaluator, TextSet, Variant, observe};
+use crate::replay::{Evaluator, Job, Replayer, TextSet, Variant};
 
 /// Least width of the plan that samples are taken with.
 const LEAST_WIDTH: u32 = 8;
+/// Texts that are sampled at a time.
+const TEXTS: usize = 64;
 
-/// Counts of rounds over `texts` with a plan like `plan` but wide, and with as many second passes as fit: what `plan`
-/// keeps of a pass decides what a refined candidate can add, so tables are for its `children` and `refined`.
-///
-/// # Errors
-/// As [`crate::replay::replay`].
-pub fn sample(evaluator: &Evaluator, texts: &TextSet<'_>, plan: Plan) -> Result<Samples, TrainError> {
+/// The plan that samples for `plan` are taken with: wide, and with as many second passes as fit. What `plan` keeps of a
+/// pass decides what a refined candidate can add, so tables are for its `children` and `refined`.
+fn wide(plan: Plan) -> Plan {
     let width = plan.width.clamp(LEAST_WIDTH.min(WIDTH - 1), WIDTH - 1);
-    let refined = plan.refined.max(1);
-    let mut wide =
-        Plan { width, refined, reconsider: WIDTH - width, gate: Gate::Top1, lookup: false, ..plan };
-    wide.control = false;
+    let mut wide = Plan {
+        width,
+        refined: plan.refined.max(1),
+        reconsider: WIDTH - width,
+        gate: Gate::Top1,
+        lookup: false,
+        control: false,
+        ..plan
+    };
     while wide.validate().is_err() && wide.width > 1 {
         wide.width -= 1;
     }
+    wide
+}
+
+/// Counts of rounds over the texts of `replayer` for each of `plans`, one for each of `groups` groups of texts; `group` is
+/// that of each text.
+///
+/// # Errors
+/// As [`crate::replay::replay`].
+pub(crate) fn sample(
+    replayer: &mut Replayer<'_>,
+    plans: &[Plan],
+    group: &[usize],
+    groups: usize,
+) -> Result<Vec<Vec<Samples>>, TrainError> {
     let tables = Tables { gate_threshold: 0.0, ..Tables::default() };
-    let mut samples = Samples::default();
-    observe(evaluator, texts, &Variant::new(wide, tables), &mut samples)?;
+    let variants: Vec<Variant> = plans.iter().map(|plan| Variant::new(wide(*plan), tables.clone())).collect();
+    let texts = 0..group.len();
+    let jobs: Vec<Job<'_>> =
+        variants.iter().flat_map(|variant| texts.clone().map(move |text| Job { text, variant })).collect();
+    let mut samples = vec![vec![Samples::default(); groups]; plans.len()];
+    replayer.run(&jobs, &mut |job, pool, outputs, truth| {
+        samples[job / group.len()][group[job % group.len()]].round(pool, outputs, truth);
+    })?;
     Ok(samples)
 }
 
 /// Samples, fits, and returns the tables for `plan`.
 ///
 /// # Errors
-/// As [`sample`]; [`TrainError::Setting`] when the texts have no round.
+/// As [`crate::replay::replay`]; [`TrainError::Setting`] when the texts have no round.
 pub fn calibrate(
     evaluator: &Evaluator,
     texts: &TextSet<'_>,
@@ -51,17 +75,34 @@ pub fn calibrate(
     options: &FitOptions,
 ) -> Result<Tables, TrainError> {
     options.check()?;
-    let samples = sample(evaluator, texts, plan)?;
-    if samples.is_empty() {
-        return Err(TrainError::setting("texts", "held-out answers of at least two tokens", "none"));
+    let (mut samples, mut lookup) = (Samples::default(), LookupSamples::default());
+    for start in (0..texts.len()).step_by(TEXTS) {
+        let part = texts.part(start, TEXTS);
+        let mut replayer = Replayer::new(evaluator, &part)?;
+        let found = sample(&mut replayer, &[plan], &vec![0; part.len()], 1)?;
+        found.iter().flatten().for_each(|found| samples.add(found));
     }
-    let mut lookup = LookupSamples::default();
     for place in 0..texts.len() {
         let text = texts.read(place)?;
         lookup.add(&text.tokens, text.prompt);
     }
-    let mut tables = fit(&samples, options);
-    tables.lookup_edge = fit_lookup(&lookup, options);
+    tables(&samples, &lookup, options)
+}
+
+/// The tables of samples.
+///
+/// # Errors
+/// [`TrainError::Setting`] when there is none.
+pub(crate) fn tables(
+    samples: &Samples,
+    lookup: &LookupSamples,
+    options: &FitOptions,
+) -> Result<Tables, TrainError> {
+    if samples.is_empty() {
+        return Err(TrainError::setting("texts", "held-out answers of at least two tokens", "none"));
+    }
+    let mut tables = fit(samples, options);
+    tables.lookup_edge = fit_lookup(lookup, options);
     Ok(tables)
 }
 

@@ -3,8 +3,6 @@
 use redraft_decode::TokenId;
 use redraft_decode::draft::{ALIVE, LOOKUP, MIN_MATCH, NONE, Outputs, Pool, REFINED, find_match};
 
-use crate::replay::Observer;
-
 /// How often something was there, and how often right.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Cell {
@@ -73,14 +71,32 @@ impl Samples {
         self.gains[depth.min(7) as usize][bin].add(rescued);
     }
 
+    /// Adds other samples.
+    pub fn add(&mut self, other: &Self) {
+        let cells = |samples: &Self| {
+            let edges = samples.edges.as_flattened().as_flattened().as_flattened().iter();
+            edges.chain(samples.gains.as_flattened()).copied().collect::<Vec<_>>()
+        };
+        let edges = self.edges.as_flattened_mut().as_flattened_mut().as_flattened_mut().iter_mut();
+        edges.chain(self.gains.as_flattened_mut()).zip(cells(other)).for_each(|(mine, theirs)| {
+            mine.all += theirs.all;
+            mine.right += theirs.right;
+        });
+        self.refined.all += other.refined.all;
+        self.refined.right += other.refined.right;
+        self.unsure.extend(&other.unsure);
+        self.rounds += other.rounds;
+    }
+
     /// Counts how unsure a first pass was.
     pub fn add_unsure(&mut self, unsure: f32) {
         self.unsure.push(unsure);
     }
 }
 
-impl Observer for Samples {
-    fn round(&mut self, pool: &Pool, outputs: &Outputs, truth: &[TokenId]) {
+impl Samples {
+    /// Counts a round, whose root the true continuation `truth` begins with.
+    pub(super) fn round(&mut self, pool: &Pool, outputs: &Outputs, truth: &[TokenId]) {
         self.rounds += 1;
         let plan = *pool.plan();
         let mut way = Some(0_u32);
@@ -186,6 +202,10 @@ mod tests {
         assert_eq!(samples.unsure.len(), 2, "the refined node was not evaluated");
         let all: f64 = samples.edges.iter().flatten().flatten().flatten().map(|cell| cell.all).sum();
         assert_eq!(all, 6.0, "and nothing else");
+        let mut twice = samples.clone();
+        twice.add(&samples);
+        assert_eq!(twice.edges[0][0][0][0], cell(2.0, 2.0), "added up");
+        assert_eq!((twice.gains[1][16], twice.rounds, twice.unsure.len()), (cell(2.0, 2.0), 2, 4), "all of it");
         assert!((samples.refined.all - 2.0 * f64::from((-1.3_f32).exp())).abs() < 1e-6, "probabilities");
     }
 

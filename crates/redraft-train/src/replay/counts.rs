@@ -28,7 +28,7 @@ pub struct Rejections {
 }
 
 impl Rejections {
-    fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.all += other.all;
         self.evaluated += other.evaluated;
         self.unsure += other.unsure;

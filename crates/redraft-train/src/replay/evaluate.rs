@@ -3,12 +3,13 @@
 use burn::module::Module as _;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use rayon::prelude::*;
-use redraft_decode::TokenId;
 use redraft_decode::draft::{Output, TOP, Top};
+use redraft_decode::sampling::{Fma, gumbel};
+use redraft_decode::{Position, TokenId};
 use redraft_drafter::DrafterFile;
 
 use super::attention::{Heads, attend};
-use super::text::{Extended, Prepared, Text, TextId};
+use super::text::{Extended, Noise, Prepared, Text, TextId};
 use crate::drafter::{Drafter, Frame};
 use crate::error::TrainError;
 use crate::ops::{causal_mask, from_heads};
@@ -29,7 +30,7 @@ pub struct Evaluator {
     device: Device,
 }
 
-/// What evaluating a row leaves behind.
+/// What evaluating a row leaves behind. No row attends to a second pass, so that has neither keys nor values.
 #[derive(Clone, Debug)]
 pub(super) struct State {
     pub(super) keys: Box<[f32]>,   // [key heads · width], after RoPE
@@ -37,9 +38,9 @@ pub(super) struct State {
     pub(super) hidden: Box<[f32]>, // [hidden] feature of the rows after it
 }
 
-/// What the drafter says of a row, whatever the gate.
+/// What the drafter proposes behind a row, whatever the gate.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Said {
+pub(super) struct Proposal {
     tops: [Top; TOP as usize],
     /// 1 − q(top-1).
     doubt: f32,
@@ -47,10 +48,25 @@ pub(super) struct Said {
     entropy: f32,
 }
 
-impl Said {
+impl Proposal {
     /// As [`redraft_decode::draft::Draft`] takes it.
     pub(super) fn output(&self, entropy: bool) -> Output {
         Output { tops: self.tops, unsure: if entropy { self.entropy } else { self.doubt } }
+    }
+}
+
+/// What the drafter says of a row.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Said {
+    plain: Proposal,
+    /// With the noise that the text was drawn with, where there is some.
+    coupled: Option<Proposal>,
+}
+
+impl Said {
+    /// `coupled`: with the noise, if the text was drawn with any.
+    pub(super) fn proposal(&self, coupled: bool) -> &Proposal {
+        self.coupled.as_ref().filter(|_| coupled).unwrap_or(&self.plain)
     }
 }
 
@@ -154,7 +170,8 @@ impl Evaluator {
         let first = text.prompt - 1;
         let behind = |x: Tensor<3>| x.narrow(1, first, rows - first);
         let (fused, h) = (behind(fused), behind(h));
-        let (hidden, said) = self.conclude(h)?;
+        let noises: Vec<_> = (first..rows).map(|row| (text.noise, row)).collect();
+        let (hidden, said) = self.conclude(h, &noises)?;
         let extended = Extended {
             rows,
             width: heads.width,
@@ -164,6 +181,7 @@ impl Evaluator {
             feature: floats(fused)?,
             hidden,
             said,
+            noise: text.noise,
         };
         Ok(Prepared {
             id: TextId { set: text.set, prompt_id: text.prompt_id },
@@ -227,14 +245,16 @@ impl Evaluator {
             let (feature, attended) = (part(&feature, start, len), part(&attended, start, len));
             outputs.push(drafter.finish(frame, feature, attended, Some(part(&input, start, len))));
         }
-        let (hiddens, said) = self.conclude(Tensor::cat(outputs, 1))?;
+        let noises: Vec<_> = requests.iter().map(|request| (request.text.noise, request.position)).collect();
+        let (hiddens, said) = self.conclude(Tensor::cat(outputs, 1), &noises)?;
         let narrow = heads.keys * heads.width;
         let mut results: Vec<Option<(State, Said)>> = vec![None; rows];
         for (place, (&at, said)) in order.iter().zip(said).enumerate() {
             let line = |values: &[f32], width: usize| Box::from(&values[place * width..][..width]);
+            let attended = if place < count { narrow } else { 0 };
             let state = State {
-                keys: line(&keys, narrow),
-                values: line(&values, narrow),
+                keys: line(&keys, attended),
+                values: line(&values, attended),
                 hidden: line(&hiddens, hidden),
             };
             results[at] = Some((state, said));
@@ -242,8 +262,13 @@ impl Evaluator {
         Ok(results.into_iter().flatten().collect())
     }
 
-    /// The features that rows hand on, `[rows, hidden]`, and what they say.
-    fn conclude(&self, h: Tensor<3>) -> Result<(Vec<f32>, Vec<Said>), TrainError> {
+    /// The features that rows hand on, `[rows, hidden]`, and what they say; `noises` has the noise of each row's text, and
+    /// its position.
+    fn conclude(
+        &self,
+        h: Tensor<3>,
+        noises: &[(Option<Noise>, usize)],
+    ) -> Result<(Vec<f32>, Vec<Said>), TrainError> {
         let [_, rows, hidden] = h.dims();
         let normed = self.drafter.normed(&self.frame, h.clone());
         let handed = if self.frame.config.norm_output { normed.clone() } else { h };
@@ -252,8 +277,14 @@ impl Evaluator {
         for start in (0..rows).step_by(ROWS) {
             let count = ROWS.min(rows - start);
             let logits = floats(self.drafter.logits(normed.clone().narrow(0, start, count)))?;
-            let lines: Vec<Said> =
-                logits.par_chunks_exact(self.ids.len()).map(|line| say(line, &self.ids)).collect();
+            let lines: Vec<Said> = logits
+                .par_chunks_exact(self.ids.len())
+                .zip(&noises[start..start + count])
+                .map(|(line, (noise, position))| Said {
+                    plain: say(line, &self.ids),
+                    coupled: noise.map(|noise| say(&perturbed(line, &self.ids, noise, *position), &self.ids)),
+                })
+                .collect();
             said.extend(lines);
         }
         Ok((floats(handed)?, said))
@@ -266,9 +297,19 @@ impl Evaluator {
     }
 }
 
+/// Logits of a row at `position` as the kernel `draft_scan` has them where proposals are coupled: with the noise that the
+/// target draws with. The row reads the feature one before its token; its candidates stand one behind the token.
+pub(super) fn perturbed(logits: &[f32], ids: &[TokenId], noise: Noise, position: usize) -> Vec<f32> {
+    let behind = Position(u32::try_from(position + 2).unwrap_or(u32::MAX));
+    let noised = |(&logit, &id): (&f32, &TokenId)| {
+        logit.mul_add(noise.inv_temperature, gumbel(noise.seed, behind, id, Fma::Split))
+    };
+    logits.iter().zip(ids).map(noised).collect()
+}
+
 /// Top tokens and uncertainty of a row of logits, `[draft vocab]`, as the kernels `draft_scan` and `draft_merge` have
 /// them: ties go to the lower index, a row that is no number says nothing.
-pub(super) fn say(logits: &[f32], ids: &[TokenId]) -> Said {
+pub(super) fn say(logits: &[f32], ids: &[TokenId]) -> Proposal {
     let mut best = [(f32::NEG_INFINITY, usize::MAX); TOP as usize];
     for (index, &value) in logits.iter().enumerate() {
         if value > best[best.len() - 1].0 {
@@ -280,7 +321,7 @@ pub(super) fn say(logits: &[f32], ids: &[TokenId]) -> Said {
     let greatest = best[0].0;
     let sum: f32 = logits.iter().map(|value| (value - greatest).exp()).sum();
     let total = greatest + sum.ln();
-    let nothing = Said { tops: [Top::EMPTY; TOP as usize], doubt: 0.0, entropy: 0.0 };
+    let nothing = Proposal { tops: [Top::EMPTY; TOP as usize], doubt: 0.0, entropy: 0.0 };
     if !(total > -1.0e30 && total < 1.0e30) {
         return nothing;
     }
@@ -304,6 +345,8 @@ pub(super) fn say(logits: &[f32], ids: &[TokenId]) -> Said {
 
 #[cfg(test)]
 mod tests {
+    use redraft_decode::{Sampler, SamplingParams};
+
     use super::*;
 
     #[test]
@@ -322,6 +365,26 @@ mod tests {
         let expected = entropy(&[3.0, 2.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 4.0]) / 9.0_f32.ln();
         assert!((said.output(true).unsure - expected).abs() < 1e-6, "entropy");
         assert!((said.output(false).unsure - 13.0 / 16.0).abs() < 1e-6, "one minus the first");
+    }
+
+    #[test]
+    fn coupled_proposals_are_what_the_sampler_draws() {
+        let vocab = 300_u32;
+        let ids: Vec<TokenId> = (0..vocab).map(TokenId).collect();
+        let mut prng = redraft_testing::Prng::new(3);
+        let mut alike = 0;
+        for seed in 0..20 {
+            let logits = prng.signed_values(vocab as usize, 3.0);
+            let params = SamplingParams { temperature: 0.75, seed, ..SamplingParams::default() };
+            let mut sampler = Sampler::new(params, vocab).unwrap();
+            // A row at 40 reads the feature of token 40 and token 41: it proposes token 42.
+            let drawn = sampler.sample(&logits, &[], Position(42)).unwrap();
+            let noise = Noise { seed, inv_temperature: 1.0 / 0.75 };
+            let proposed = say(&perturbed(&logits, &ids, noise, 40), &ids).tops[0].token;
+            assert_eq!(proposed, drawn, "seed {seed}");
+            alike += usize::from(say(&logits, &ids).tops[0].token == drawn);
+        }
+        assert!(alike < 10, "without the noise it is another token: {alike} of 20 alike");
     }
 
     #[test]

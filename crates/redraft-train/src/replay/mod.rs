@@ -3,7 +3,10 @@
 //! One pass over the true features of a text gives the stable rows of all positions. Rounds then run from position to
 //! position: the tree behind the root is drafted by the very code that serving checks its kernels against
 //! ([`redraft_decode::draft::Draft`]), what equals the text is accepted, and the next round starts behind it. Rounds of
-//! many texts run in lockstep, and rows that another plan evaluated before on the same way are not evaluated again.
+//! many texts and plans run side by side, and rows that another plan evaluated on the same way are not evaluated again.
+//!
+//! A sampled answer is as fixed as a greedy one: the target drew it with noise that is a function of seed, position and
+//! token ([`Noise`]), and a coupled drafter proposes with the same noise.
 //!
 //! What differs from the engine: keys and values are f32, and sums have another order, so near-ties may fall otherwise.
 
@@ -21,11 +24,11 @@ mod text;
 pub use bootstrap::{Interval, gain, tau};
 pub use counts::{Counts, Rejections, Run};
 pub use evaluate::Evaluator;
-pub(crate) use rounds::Observer;
-pub use rounds::baseline;
-pub use text::{Text, TextId, TextSet};
+pub(crate) use rounds::{Job, Observer};
+pub use text::{Noise, Text, TextId, TextSet};
 
-use redraft_decode::draft::{Plan, Tables};
+use redraft_decode::TokenId;
+use redraft_decode::draft::{Outputs, Plan, Pool, Tables};
 use redraft_drafter::DrafterFile;
 
 use crate::error::TrainError;
@@ -33,10 +36,12 @@ use paths::Paths;
 
 /// Probability of the target's likeliest token from which on it counts as decisive.
 pub const DECISIVE: f32 = 0.5;
-/// Texts whose rounds run side by side.
-const WAVE: usize = 64;
-/// Evaluated rows that are kept for other plans, over all texts of a wave: about 4 KB each at a width of 576.
-const KEPT: usize = 400_000;
+/// Variants of texts whose rounds run side by side.
+const SESSIONS: usize = 384;
+/// Fewest and most texts that are extended at a time where none is kept.
+const WAVE: (usize, usize) = (8, 64);
+/// Evaluated rows that are kept for other plans, over all texts: 2 to 7 KB each at a width of 576.
+const KEPT: usize = 600_000;
 
 /// What answers hesitant nodes on the right way, where the target is decisive: the ceiling of what it may gain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -63,13 +68,15 @@ pub struct Variant {
     pub blind: bool,
     /// Deepest node that may be reconsidered, the root being 0.
     pub deepest: u32,
+    /// Proposals are drawn with the noise of the target, where the text was.
+    pub coupled: bool,
 }
 
 impl Variant {
     /// The plan as it is served.
     #[must_use]
     pub fn new(plan: Plan, tables: Tables) -> Self {
-        Self { plan, tables, oracle: Oracle::None, blind: false, deepest: u32::MAX }
+        Self { plan, tables, oracle: Oracle::None, blind: false, deepest: u32::MAX, coupled: true }
     }
 }
 
@@ -90,7 +97,76 @@ pub fn tables_of(file: &DrafterFile) -> Tables {
     tables
 }
 
-/// Replays all `variants` on all `texts`; one run a variant. `progress` is told of every text that is done.
+/// Texts that keep the rows evaluated on them from one replay to the next.
+pub struct Replayer<'a> {
+    evaluator: &'a Evaluator,
+    texts: Vec<(text::Prepared, Paths)>,
+    /// Whether each token of the target is one that the drafter can propose.
+    proposes: Vec<bool>,
+}
+
+impl<'a> Replayer<'a> {
+    /// Extends all `texts`.
+    ///
+    /// # Errors
+    /// [`TrainError`] for a text that cannot be read or does not fit.
+    pub fn new(evaluator: &'a Evaluator, texts: &TextSet<'_>) -> Result<Self, TrainError> {
+        let mut proposes = Vec::new();
+        for id in evaluator.ids() {
+            proposes.resize(proposes.len().max(id.0 as usize + 1), false);
+            proposes[id.0 as usize] = true;
+        }
+        let mut prepared = Vec::with_capacity(texts.len());
+        for place in 0..texts.len() {
+            let text = evaluator.extend(texts.read(place)?)?;
+            let paths = Paths::new(text.extended.rows);
+            prepared.push((text, paths));
+        }
+        Ok(Self { evaluator, texts: prepared, proposes })
+    }
+
+    /// Replays all `variants` on all texts; one run a variant.
+    ///
+    /// # Errors
+    /// [`TrainError`] for a plan or tables that do not validate.
+    pub fn replay(&mut self, variants: &[Variant]) -> Result<Vec<Run>, TrainError> {
+        let all = 0..self.texts.len();
+        let jobs: Vec<Job<'_>> =
+            variants.iter().flat_map(|variant| all.clone().map(move |text| Job { text, variant })).collect();
+        let mut counts = self.run(&jobs, &mut |_, _, _, _| {})?.into_iter();
+        let ids = self.ids();
+        Ok(variants.iter().map(|_| Run { texts: ids.iter().cloned().zip(counts.by_ref()).collect() }).collect())
+    }
+
+    /// The texts, in order.
+    #[must_use]
+    pub fn ids(&self) -> Vec<TextId> {
+        self.texts.iter().map(|(text, _)| text.id.clone()).collect()
+    }
+
+    /// Replays `jobs` and shows every round; one count a job.
+    pub(crate) fn run(
+        &mut self,
+        jobs: &[Job<'_>],
+        observer: &mut Observer<'_>,
+    ) -> Result<Vec<Counts>, TrainError> {
+        let mut counts = Vec::with_capacity(jobs.len());
+        for (number, jobs) in jobs.chunks(SESSIONS).enumerate() {
+            let mut told = |job, pool: &Pool, outputs: &Outputs, truth: &[TokenId]| {
+                observer(number * SESSIONS + job, pool, outputs, truth);
+            };
+            let proposes = &self.proposes;
+            counts.extend(rounds::replay(self.evaluator, &mut self.texts, jobs, proposes, &mut told)?);
+            if self.texts.iter().map(|(_, paths)| paths.len()).sum::<usize>() > KEPT {
+                self.texts.iter_mut().for_each(|(_, paths)| paths.clear());
+            }
+        }
+        Ok(counts)
+    }
+}
+
+/// Replays all `variants` on all `texts`, some texts at a time; one run a variant. `progress` is told how many texts are
+/// done each time.
 ///
 /// # Errors
 /// [`TrainError`] for a plan or tables that do not validate, or a text that does not fit.
@@ -101,68 +177,13 @@ pub fn replay(
     mut progress: impl FnMut(usize),
 ) -> Result<Vec<Run>, TrainError> {
     let mut runs = vec![Run::default(); variants.len()];
-    waves(evaluator, texts, |prepared, proposes| {
-        for (run, variant) in runs.iter_mut().zip(variants) {
-            let counts = rounds::replay(evaluator, prepared, variant, proposes, &mut rounds::NoObserver)?;
-            run.texts.extend(prepared.iter().map(|(text, _)| text.id.clone()).zip(counts));
-            if prepared.iter().map(|(_, paths)| paths.len()).sum::<usize>() > KEPT {
-                prepared.iter_mut().for_each(|(_, paths)| paths.clear());
-            }
-        }
-        progress(prepared.len());
-        Ok(())
-    })?;
+    // All variants of a text at once: what one has evaluated is not kept for long.
+    let wave = (SESSIONS / variants.len().max(1)).clamp(WAVE.0, WAVE.1);
+    for start in (0..texts.len()).step_by(wave) {
+        let part = texts.part(start, wave);
+        let parts = Replayer::new(evaluator, &part)?.replay(variants)?;
+        runs.iter_mut().zip(parts).for_each(|(run, part)| run.texts.extend(part.texts));
+        progress(part.len());
+    }
     Ok(runs)
-}
-
-/// Replays one variant and shows every round.
-pub(crate) fn observe(
-    evaluator: &Evaluator,
-    texts: &TextSet<'_>,
-    variant: &Variant,
-    observer: &mut dyn Observer,
-) -> Result<(), TrainError> {
-    waves(evaluator, texts, |prepared, proposes| {
-        rounds::replay(evaluator, prepared, variant, proposes, observer).map(|_| ())
-    })
-}
-
-/// τ of a drafter's plan over texts: tokens emitted a target forward.
-///
-/// # Errors
-/// As [`replay`]; [`TrainError::Setting`] when no text has a round.
-pub fn tau_of_texts(
-    evaluator: &Evaluator,
-    texts: &TextSet<'_>,
-    variant: &Variant,
-) -> Result<Counts, TrainError> {
-    let runs = replay(evaluator, texts, std::slice::from_ref(variant), |_| {})?;
-    let counts = Counts::sum(runs.iter().flat_map(|run| &run.texts).map(|(_, counts)| counts));
-    if counts.rounds == 0 {
-        return Err(TrainError::setting("texts", "answers of at least two tokens", "none"));
-    }
-    Ok(counts)
-}
-
-fn waves(
-    evaluator: &Evaluator,
-    texts: &TextSet<'_>,
-    mut each: impl FnMut(&mut [(text::Prepared, Paths)], &[bool]) -> Result<(), TrainError>,
-) -> Result<(), TrainError> {
-    let mut proposes = Vec::new();
-    for id in evaluator.ids() {
-        proposes.resize(proposes.len().max(id.0 as usize + 1), false);
-        proposes[id.0 as usize] = true;
-    }
-    let places: Vec<usize> = (0..texts.len()).collect();
-    for wave in places.chunks(WAVE) {
-        let mut prepared = Vec::with_capacity(wave.len());
-        for &place in wave {
-            let text = evaluator.extend(texts.read(place)?)?;
-            let paths = Paths::new(text.extended.rows);
-            prepared.push((text, paths));
-        }
-        each(&mut prepared, &proposes)?;
-    }
-    Ok(())
 }

@@ -1,45 +1,53 @@
-//! Rounds of many texts side by side, so that a drafter forward has hundreds of rows.
+//! Rounds of many texts and variants side by side, so that a drafter forward has hundreds of rows.
+
+use std::collections::HashMap;
 
 use redraft_decode::TokenId;
 use redraft_decode::draft::{
-    Draft, DraftError, Gate, NONE, Outputs, Pass, Plan, Pool, ROW_IDS, Row, Tables, Top, tree_accept,
+    Draft, DraftError, Gate, NONE, Outputs, Pass, Pool, ROW_IDS, Row, Top, tree_accept,
 };
 
 use super::counts::{Counts, Tally};
-use super::evaluate::{Evaluator, Request};
+use super::evaluate::{Evaluator, Request, Said};
 use super::paths::{Key, Kind, Paths, Place};
 use super::text::Prepared;
 use super::{Oracle, Variant};
 use crate::error::TrainError;
 
-/// Sees each round before the next begins.
-pub(crate) trait Observer {
-    /// A round behind `root` tokens whose true continuation is `truth`, the root first.
-    fn round(&mut self, pool: &Pool, outputs: &Outputs, truth: &[TokenId]);
+/// Sees each round of a job before the next begins: the index of the job, the tree, what the drafter said, and the true
+/// continuation of the text, the root first.
+pub(crate) type Observer<'a> = dyn FnMut(usize, &Pool, &Outputs, &[TokenId]) + 'a;
+
+/// A variant on a text.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Job<'a> {
+    /// Index of the text.
+    pub(crate) text: usize,
+    pub(crate) variant: &'a Variant,
 }
 
-/// Sees nothing.
-pub(super) struct NoObserver;
-
-impl Observer for NoObserver {
-    fn round(&mut self, _: &Pool, _: &Outputs, _: &[TokenId]) {}
-}
-
-/// A text on its way.
+/// A job on its way.
 struct Session<'a> {
-    text: &'a Prepared,
-    paths: &'a mut Paths,
+    job: usize,
+    text: usize,
+    variant: &'a Variant,
     draft: Draft,
     /// Index of the root among the tokens.
     root: usize,
+    /// Drafter forwards of the round so far.
+    step: u32,
     /// Of each row id the place that it was evaluated at.
     places: Vec<Option<Place>>,
+    /// Rows picked last that are not evaluated yet: row id, index among what is wanted.
+    waiting: Vec<(u32, usize)>,
     tally: Tally,
 }
 
 /// A row that must be evaluated.
 struct Want {
-    session: usize,
+    text: usize,
+    /// Index of the root among the tokens.
+    root: usize,
     row: Row,
     key: Key,
     /// Places of the rows that it attends to.
@@ -55,54 +63,66 @@ enum Source {
     Output(Place),
 }
 
-/// Replays the rounds of `variant` on all texts; one count a text.
+/// What a step wants evaluated, each row once.
+#[derive(Default)]
+struct Wants {
+    rows: Vec<Want>,
+    places: HashMap<(usize, Key), usize>,
+}
+
+/// Replays the rounds of all jobs; one count a job.
 pub(super) fn replay(
     evaluator: &Evaluator,
     texts: &mut [(Prepared, Paths)],
-    variant: &Variant,
+    jobs: &[Job<'_>],
     proposes: &[bool],
-    observer: &mut dyn Observer,
+    observer: &mut Observer<'_>,
 ) -> Result<Vec<Counts>, TrainError> {
-    let mut sessions = Vec::new();
-    for (text, paths) in texts {
+    let mut sessions = Vec::with_capacity(jobs.len());
+    for (job, &Job { text, variant }) in jobs.iter().enumerate() {
         let draft = Draft::new(variant.plan, variant.tables.clone()).map_err(refused)?;
-        let root = text.prompt;
         let places = vec![None; ROW_IDS as usize];
-        sessions.push(Session { text, paths, draft, root, places, tally: Tally::default() });
+        let mut session = Session {
+            job,
+            text,
+            variant,
+            draft,
+            root: texts[text].0.prompt,
+            step: 0,
+            places,
+            waiting: Vec::new(),
+            tally: Tally::default(),
+        };
+        session.begin(&texts[text].0)?;
+        sessions.push(session);
     }
-    loop {
-        // An answer of one token has no round: the prompt's own forward yields it.
-        let mut active: Vec<&mut Session<'_>> =
-            sessions.iter_mut().filter(|session| session.root + 1 < session.text.tokens.len()).collect();
-        if active.is_empty() {
-            break;
+    let mut counts = vec![Counts::default(); jobs.len()];
+    while !sessions.is_empty() {
+        let mut wants = Wants::default();
+        for session in &mut sessions {
+            session.pick(&texts[session.text].1, &mut wants);
         }
-        for session in &mut active {
-            session.draft.begin(&session.text.tokens[..=session.root]).map_err(refused)?;
-            session.places.fill(None);
-        }
-        for _ in 0..=variant.plan.steps() {
-            let mut wants = Vec::new();
-            for (index, session) in active.iter_mut().enumerate() {
-                session.pick(index, variant, &mut wants);
+        let requests: Vec<Request<'_>> = wants.rows.iter().map(|want| want.request(texts)).collect();
+        let results = evaluator.evaluate(&requests)?;
+        drop(requests);
+        let found: Vec<Place> = (wants.rows.into_iter().zip(results))
+            .map(|(want, result)| texts[want.text].1.insert(want.key, result))
+            .collect();
+        let mut open = Vec::with_capacity(sessions.len());
+        for mut session in sessions {
+            for (row, want) in std::mem::take(&mut session.waiting) {
+                session.places[row as usize] = Some(found[want]);
             }
-            let requests: Vec<Request<'_>> =
-                wants.iter().map(|want| active[want.session].request(want)).collect();
-            let results = evaluator.evaluate(&requests)?;
-            drop(requests);
-            for (want, result) in wants.iter().zip(results) {
-                let session = &mut active[want.session];
-                session.places[want.row.id as usize] = Some(session.paths.insert(want.key, result));
-            }
-            for session in &mut active {
-                session.grow(variant);
+            let (text, paths) = &texts[session.text];
+            if session.grow(text, paths, proposes, observer)? {
+                open.push(session);
+            } else {
+                counts[session.job] = session.tally.finish();
             }
         }
-        for session in &mut active {
-            session.finish(proposes, observer)?;
-        }
+        sessions = open;
     }
-    Ok(sessions.into_iter().map(|session| session.tally.finish()).collect())
+    Ok(counts)
 }
 
 fn refused(error: DraftError) -> TrainError {
@@ -115,9 +135,21 @@ fn refused(error: DraftError) -> TrainError {
 }
 
 impl Session<'_> {
-    /// Picks the rows of the next step; what was never evaluated is added to `wants`.
-    fn pick(&mut self, index: usize, variant: &Variant, wants: &mut Vec<Want>) {
-        let Self { draft, places, paths, root, .. } = self;
+    /// Begins the round behind the root, if the text goes on behind it: an answer of one token has no round, because the
+    /// prompt's own forward yields it. Says whether it does.
+    fn begin(&mut self, text: &Prepared) -> Result<bool, TrainError> {
+        let goes_on = self.root + 1 < text.tokens.len();
+        if goes_on {
+            self.draft.begin(&text.tokens[..=self.root]).map_err(refused)?;
+            self.places.fill(None);
+            self.step = 0;
+        }
+        Ok(goes_on)
+    }
+
+    /// Picks the rows of the next step; what was never evaluated is wanted.
+    fn pick(&mut self, paths: &Paths, wants: &mut Wants) {
+        let Self { text, variant, draft, root, places, waiting, .. } = self;
         let Some(step) = draft.pick() else { return };
         for row in step.rows {
             if row.id == 0 {
@@ -133,6 +165,8 @@ impl Session<'_> {
                     let (Some(from), Some(source)) = (place(parent), place(row.source)) else { continue };
                     (Key::first(from, row.token, late), Source::Output(source))
                 }
+                // The control takes its candidates from the first pass: nobody reads what the second one says.
+                Pass::Second if variant.plan.control => continue,
                 Pass::Second => {
                     let kind = match (variant.plan.no_recurrence, variant.blind) {
                         (true, _) => Kind::Unlike,
@@ -147,90 +181,94 @@ impl Session<'_> {
                 places[row.id as usize] = Some(found);
                 continue;
             }
-            // Stable rows reach up to the root's; what is below it is attended to one by one.
-            let own = row.pass == Pass::Second && key.kind != Kind::Blind;
-            let above = step.pool.upward(row.node).skip(usize::from(!own)).filter(|&node| node != 0);
-            let mut chain: Vec<Place> = above.filter_map(first_of).collect();
-            chain.reverse();
-            wants.push(Want { session: index, row: *row, key, chain, source });
+            let wanted = *wants.places.entry((*text, key)).or_insert_with(|| {
+                // Stable rows reach up to the root's; what is below it is attended to one by one.
+                let own = row.pass == Pass::Second && key.kind != Kind::Blind;
+                let above = step.pool.upward(row.node).skip(usize::from(!own)).filter(|&node| node != 0);
+                let mut chain: Vec<Place> = above.filter_map(first_of).collect();
+                chain.reverse();
+                wants.rows.push(Want { text: *text, root: *root, row: *row, key, chain, source });
+                wants.rows.len() - 1
+            });
+            waiting.push((row.id, wanted));
         }
     }
 
-    fn request<'b>(&'b self, want: &Want) -> Request<'b> {
-        let extended = &self.text.extended;
-        let root = self.root - 1;
-        let blind_root = want.row.node == 0 && want.key.kind == Kind::Blind;
-        let feature = match want.source {
-            Source::Fused => extended.feature(root),
-            Source::Output(place) => {
-                self.paths.row(place).map_or(extended.hidden(root), |(state, _)| &state.hidden)
-            }
-        };
-        Request {
-            token: want.row.token,
-            position: root + want.row.depth as usize,
-            second: want.row.pass == Pass::Second,
-            feature,
-            text: extended,
-            stable: if blind_root { root } else { root + 1 },
-            chain: want
-                .chain
-                .iter()
-                .filter_map(|&place| self.paths.row(place))
-                .map(|(state, _)| state)
-                .collect(),
+    /// Hands the outputs of the rows picked last to the draft; ends the round behind its last step and begins the next.
+    /// Says whether there is one.
+    fn grow(
+        &mut self,
+        text: &Prepared,
+        paths: &Paths,
+        proposes: &[bool],
+        observer: &mut Observer<'_>,
+    ) -> Result<bool, TrainError> {
+        if self.root + 1 >= text.tokens.len() {
+            return Ok(false);
         }
+        self.hand_over(text, paths);
+        self.step += 1;
+        if self.step <= self.variant.plan.steps() {
+            return Ok(true);
+        }
+        self.finish(text, proposes, observer)?;
+        self.begin(text)
     }
 
-    /// Hands the outputs of the rows picked last to the draft.
-    fn grow(&mut self, variant: &Variant) {
+    fn hand_over(&mut self, text: &Prepared, paths: &Paths) {
+        let Self { variant, draft, root, places, .. } = self;
         let entropy = variant.plan.gate == Gate::Entropy;
         let mut picked: Vec<(Row, bool)> = Vec::new();
-        for row in self.draft.rows() {
-            let way: Vec<u32> = self.draft.pool().upward(row.node).collect();
-            let truth = self.text.tokens[self.root..].iter();
+        for row in draft.rows() {
+            let way: Vec<u32> = draft.pool().upward(row.node).collect();
+            let truth = text.tokens[*root..].iter();
             let right = way
                 .iter()
                 .rev()
                 .zip(truth.clone())
-                .all(|(&node, token)| self.draft.pool().node(node).token == *token);
+                .all(|(&node, token)| draft.pool().node(node).token == *token);
             picked.push((*row, right && way.len() <= truth.len()));
         }
-        let threshold = self.draft.tables().gate_threshold;
+        let threshold = draft.tables().gate_threshold;
         for (row, right) in picked {
-            let Some(place) = self.places[row.id as usize] else { continue };
-            let said = match self.paths.row(place) {
+            let Some(place) = places[row.id as usize] else { continue };
+            let said: &Said = match paths.row(place) {
                 Some((_, said)) => said,
-                None => self.text.extended.said(self.root - 1),
+                None => text.extended.said(*root - 1),
             };
-            let mut output = said.output(entropy);
+            let mut output = said.proposal(variant.coupled).output(entropy);
             if right && variant.oracle != Oracle::None {
-                let at = self.root + row.depth as usize;
+                let at = *root + row.depth as usize;
                 let hesitant = row.pass == Pass::Second || output.unsure >= threshold;
                 let asked = match variant.oracle {
                     Oracle::None => false,
                     Oracle::First => row.pass == Pass::First,
                     Oracle::Second => row.pass == Pass::Second,
                 };
-                let certainty = self.text.certainty.get(at).copied().unwrap_or(0.0);
+                let certainty = text.certainty.get(at).copied().unwrap_or(0.0);
                 if asked && hesitant && certainty >= super::DECISIVE {
-                    answer(&mut output.tops, TokenId(self.text.choice[at]), certainty.min(1.0).ln());
+                    answer(&mut output.tops, TokenId(text.choice[at]), certainty.min(1.0).ln());
                 }
             }
             if row.pass == Pass::First && row.depth > variant.deepest {
                 // Below every threshold.
                 output.unsure = -1.0;
             }
-            if let Some(slot) = self.draft.said().get_mut(row.slot()) {
+            if let Some(slot) = draft.said().get_mut(row.slot()) {
                 *slot = output;
             }
         }
-        self.draft.grow();
+        draft.grow();
     }
 
     /// Ends the round and goes on behind what it emitted.
-    fn finish(&mut self, proposes: &[bool], observer: &mut dyn Observer) -> Result<(), TrainError> {
-        let tokens = &self.text.tokens;
+    fn finish(
+        &mut self,
+        text: &Prepared,
+        proposes: &[bool],
+        observer: &mut Observer<'_>,
+    ) -> Result<(), TrainError> {
+        let tokens = &text.tokens;
         let layout = self.draft.finish(&tokens[..=self.root]);
         // The walk only reads the target's token at rows that are right so far: there it is the text's.
         let behind =
@@ -241,10 +279,34 @@ impl Session<'_> {
             what: "accepting a tree",
             message: error.to_string(),
         })?;
-        observer.round(self.draft.pool(), self.draft.outputs(), &tokens[self.root..]);
-        self.tally.add(&self.draft, &accept, self.text, self.root, proposes);
+        observer(self.job, self.draft.pool(), self.draft.outputs(), &tokens[self.root..]);
+        self.tally.add(&self.draft, &accept, text, self.root, proposes);
         self.root += accept.emitted.len();
         Ok(())
+    }
+}
+
+impl Want {
+    fn request<'b>(&self, texts: &'b [(Prepared, Paths)]) -> Request<'b> {
+        let (text, paths) = &texts[self.text];
+        let extended = &text.extended;
+        let root = self.root - 1;
+        let blind_root = self.row.node == 0 && self.key.kind == Kind::Blind;
+        let feature = match self.source {
+            Source::Fused => extended.feature(root),
+            Source::Output(place) => {
+                paths.row(place).map_or(extended.hidden(root), |(state, _)| &state.hidden)
+            }
+        };
+        Request {
+            token: self.row.token,
+            position: root + self.row.depth as usize,
+            second: self.row.pass == Pass::Second,
+            feature,
+            text: extended,
+            stable: if blind_root { root } else { root + 1 },
+            chain: self.chain.iter().filter_map(|&place| paths.row(place)).map(|(state, _)| state).collect(),
+        }
     }
 }
 
@@ -253,10 +315,4 @@ fn answer(tops: &mut [Top], token: TokenId, log_q: f32) {
     let held = tops.iter().position(|top| top.token == token).unwrap_or(tops.len() - 1);
     tops[..=held].rotate_right(1);
     tops[0] = Top { token, log_q };
-}
-
-/// Plan and tables with which nothing is reconsidered.
-#[must_use]
-pub fn baseline(nodes: u32, depth: u32, width: u32, children: u32, tables: Tables) -> Variant {
-    Variant::new(Plan::tree(nodes, depth, width, children), tables)
 }

@@ -3,15 +3,13 @@
 use std::collections::HashMap;
 
 use burn::tensor::{Device, Tensor, TensorData};
-use redraft_decode::TokenId;
 use redraft_decode::draft::{
-    self, Draft, DraftError, Gate, NONE, Output, Outputs, Pass, Plan, Pool, Step, Tables, WIDTH,
+    self, Draft, DraftError, Gate, NONE, Output, Pass, Step, WIDTH,
 };
 use redraft_testing::reference::{DraftRow, Drafter as Reference, Forward};
 use redraft_testing::{Prng, TinyDrafter};
 
 use super::evaluate::say;
-use super::rounds::{NoObserver, Observer, replay};
 use super::*;
 use crate::corpus::Record;
 
@@ -195,7 +193,7 @@ fn script(tiny: &TinyDrafter, variant: &Variant, rounds: usize, seed: u64) -> Sc
     let count = tokens.len();
     let record = Record { features, hidden: Vec::new(), choice: vec![0; count], certainty: vec![0.0; count] };
     let tokens = tokens.into_iter().map(TokenId).collect();
-    let text = Text { set: "scripted".to_owned(), prompt_id: seed, tokens, prompt, record };
+    let text = Text { set: "scripted".to_owned(), prompt_id: seed, tokens, prompt, record, noise: None };
     Script { text, rounds: seen }
 }
 
@@ -211,7 +209,7 @@ struct Comparison<'a> {
     binned: bool,
 }
 
-impl Observer for Comparison<'_> {
+impl Comparison<'_> {
     fn round(&mut self, pool: &Pool, outputs: &Outputs, truth: &[TokenId]) {
         // Which text: the one that ends like this and is as long.
         let found = self.scripts.iter().position(|script| {
@@ -249,6 +247,19 @@ impl Observer for Comparison<'_> {
             }
         }
     }
+}
+
+/// Replays a variant on all texts; one count a text.
+fn replay(
+    evaluator: &Evaluator,
+    texts: &mut [(text::Prepared, Paths)],
+    variant: &Variant,
+    proposes: &[bool],
+    observer: &mut dyn FnMut(&Pool, &Outputs, &[TokenId]),
+) -> Vec<Counts> {
+    let jobs: Vec<Job<'_>> = (0..texts.len()).map(|text| Job { text, variant }).collect();
+    let mut observer = |_, pool: &Pool, outputs: &Outputs, truth: &[TokenId]| observer(pool, outputs, truth);
+    rounds::replay(evaluator, texts, &jobs, proposes, &mut observer).unwrap()
 }
 
 fn evaluator(tiny: &TinyDrafter, file: &DrafterFile) -> Evaluator {
@@ -312,7 +323,10 @@ fn rounds_are_those_of_the_reference() {
                 let binned = variant.tables.calibrated;
                 let mut comparison =
                     Comparison { what, scripts: &scripts, at: HashMap::new(), compared: 0, rows: 0, binned };
-                let counts = replay(&evaluator, &mut texts, &variant, &proposes, &mut comparison).unwrap();
+                let mut compare = |pool: &Pool, outputs: &Outputs, truth: &[TokenId]| {
+                    comparison.round(pool, outputs, truth);
+                };
+                let counts = replay(&evaluator, &mut texts, &variant, &proposes, &mut compare);
                 let (what, rounds) =
                     (&comparison.what, scripts.iter().map(|s| s.rounds.len()).sum::<usize>());
                 assert!(
@@ -330,7 +344,7 @@ fn rounds_are_those_of_the_reference() {
                 }
                 texts.iter_mut().for_each(|(_, paths)| paths.clear());
                 let other = Variant { plan: Plan::reconsider(15, 4, 4, 3, 3, 2), ..variant.clone() };
-                replay(&evaluator, &mut texts, &other, &proposes, &mut NoObserver).unwrap();
+                replay(&evaluator, &mut texts, &other, &proposes, &mut |_, _, _| {});
             }
         }
     }
@@ -347,7 +361,7 @@ fn evaluated_rows_are_kept() {
     let rows = text.extended.rows;
     let mut texts = [(text, Paths::new(rows))];
     let mut once = || {
-        let counts = replay(&evaluator, &mut texts, &variant, &proposes, &mut NoObserver).unwrap();
+        let counts = replay(&evaluator, &mut texts, &variant, &proposes, &mut |_, _, _| {});
         (counts, texts[0].1.len())
     };
     let (first, evaluated) = once();
@@ -371,7 +385,7 @@ fn an_oracle_is_a_ceiling_and_ablations_change_what_they_say() {
     let run = |variant: &Variant| {
         let text = evaluator.extend(text.clone()).unwrap();
         let paths = Paths::new(text.extended.rows);
-        replay(&evaluator, &mut [(text, paths)], variant, &proposes, &mut NoObserver).unwrap().remove(0)
+        replay(&evaluator, &mut [(text, paths)], variant, &proposes, &mut |_, _, _| {}).remove(0)
     };
     let alone = run(&variant);
     let first = run(&Variant { oracle: Oracle::First, ..variant.clone() });
@@ -388,4 +402,48 @@ fn an_oracle_is_a_ceiling_and_ablations_change_what_they_say() {
     assert!(alone.reconsidered > alone.rounds, "and others otherwise: {alone:?}");
     let blind = run(&Variant { blind: true, ..variant.clone() });
     assert_ne!(blind, alone, "a second pass that does not see the first says something else");
+}
+
+/// Texts and plans that run side by side come to what each comes to alone, and noise is for coupled plans only.
+#[test]
+fn jobs_do_not_disturb_each_other() {
+    let tiny = TinyDrafter::default();
+    let evaluator = evaluator(&tiny, &tiny.to_file().unwrap());
+    let proposes = vec![true; tiny.target.vocab];
+    let again = Plan { expand_refined: true, ..Plan::reconsider(15, 4, 4, 3, 2, 2) };
+    let tables = Tables { gate_threshold: 0.0, ..Tables::default() };
+    let variants: Vec<Variant> = [
+        Plan::chain(3),
+        again,
+        Plan { control: true, ..again },
+        Plan { no_recurrence: true, lookup: true, ..again },
+        Plan::lookup(3),
+    ]
+    .map(|plan| Variant::new(plan, tables.clone()))
+    .to_vec();
+    let noise = Noise { seed: 5, inv_temperature: 1.5 };
+    let texts: Vec<Text> = [(None, 6), (Some(noise), 7)]
+        .map(|(noise, seed)| Text { noise, ..script(&tiny, &variants[1], 7, seed).text })
+        .to_vec();
+    let prepare = |text: &Text| {
+        let text = evaluator.extend(text.clone()).unwrap();
+        let paths = Paths::new(text.extended.rows);
+        (text, paths)
+    };
+    let alone = |text: &Text, variant: &Variant| {
+        replay(&evaluator, &mut [prepare(text)], variant, &proposes, &mut |_, _, _| {}).remove(0)
+    };
+    let jobs: Vec<Job<'_>> =
+        variants.iter().flat_map(|variant| [1, 0].map(|text| Job { text, variant })).collect();
+    let mut together: Vec<_> = texts.iter().map(prepare).collect();
+    let mut seen = vec![0; jobs.len()];
+    let mut count = |job: usize, _: &Pool, _: &Outputs, _: &[TokenId]| seen[job] += 1;
+    let counts = rounds::replay(&evaluator, &mut together, &jobs, &proposes, &mut count).unwrap();
+    for ((job, counts), seen) in jobs.iter().zip(&counts).zip(&seen) {
+        assert_eq!(*counts, alone(&texts[job.text], job.variant), "{:?}", job.variant.plan);
+        assert_eq!(counts.rounds, *seen, "every round is shown");
+    }
+    let plain = Variant { coupled: false, ..variants[1].clone() };
+    assert_eq!(alone(&texts[0], &plain), alone(&texts[0], &variants[1]), "no noise, nothing to couple to");
+    assert_ne!(alone(&texts[1], &plain), alone(&texts[1], &variants[1]), "with noise other tokens are proposed");
 }

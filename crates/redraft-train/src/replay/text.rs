@@ -22,26 +22,66 @@ pub struct Text {
     pub prompt: usize,
     /// Features, choices and certainties.
     pub record: Record,
+    /// What the answer was drawn with; `None` for a greedy one.
+    pub noise: Option<Noise>,
+}
+
+/// Keyed noise that an answer was drawn with, at a temperature above 0.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Noise {
+    /// The seed of its sampler.
+    pub seed: u64,
+    /// 1 / temperature.
+    pub inv_temperature: f32,
+}
+
+/// A sample of a corpus.
+#[derive(Clone, Debug)]
+struct Item {
+    index: usize,
+    set: String,
+    noise: Option<Noise>,
 }
 
 /// Which texts of a corpus, and what each is counted under.
 #[derive(Clone, Debug)]
 pub struct TextSet<'a> {
     corpus: &'a Corpus,
-    items: Vec<(usize, String)>,
+    items: Vec<Item>,
 }
 
 impl<'a> TextSet<'a> {
     /// The samples `indices` of a corpus, all counted under `set`.
     #[must_use]
     pub fn new(corpus: &'a Corpus, indices: &[usize], set: &str) -> Self {
-        Self { corpus, items: indices.iter().map(|&index| (index, set.to_owned())).collect() }
+        Self::named(corpus, indices.iter().map(|&index| (index, set.to_owned())).collect())
     }
 
     /// The samples of a corpus by the set that each belongs to.
     #[must_use]
     pub fn named(corpus: &'a Corpus, items: Vec<(usize, String)>) -> Self {
-        Self { corpus, items }
+        let item = |(index, set)| Item { index, set, noise: None };
+        Self { corpus, items: items.into_iter().map(item).collect() }
+    }
+
+    /// The same texts, each with what `noise` says that its answer was drawn with, by its prompt.
+    #[must_use]
+    pub fn drawn(mut self, noise: impl Fn(&[u32]) -> Option<Noise>) -> Self {
+        for item in &mut self.items {
+            let entry = &self.corpus.manifest().samples[item.index];
+            item.noise = noise(&entry.tokens[..entry.prompt]);
+        }
+        self
+    }
+
+    /// Of each text the half that it belongs to, 0 or 1: prompts by turns, in the order of a hash.
+    #[must_use]
+    pub fn halves(&self) -> Vec<usize> {
+        let ids: Vec<u64> = self.items.iter().map(|item| prompt_id(self.entry(item.index))).collect();
+        let mut prompts = ids.clone();
+        prompts.sort_unstable();
+        prompts.dedup();
+        ids.iter().map(|id| prompts.partition_point(|other| other < id) % 2).collect()
     }
 
     /// How many.
@@ -63,11 +103,19 @@ impl<'a> TextSet<'a> {
         Self { corpus: self.corpus, items }
     }
 
+    /// Prompt and set of each text.
+    pub fn prompts(&self) -> impl Iterator<Item = (&[u32], &str)> {
+        self.items.iter().map(|item| {
+            let entry = self.entry(item.index);
+            (&entry.tokens[..entry.prompt], item.set.as_str())
+        })
+    }
+
     /// The sets, each once, in order.
     #[must_use]
     pub fn sets(&self) -> Vec<String> {
         let mut sets: Vec<String> = Vec::new();
-        for (_, set) in &self.items {
+        for Item { set, .. } in &self.items {
             if !sets.contains(set) {
                 sets.push(set.clone());
             }
@@ -80,8 +128,8 @@ impl<'a> TextSet<'a> {
     #[must_use]
     pub fn subsample(&self, count: usize) -> Self {
         let mut prompts: Vec<u64> = Vec::new();
-        for (index, _) in &self.items {
-            let id = prompt_id(self.entry(*index));
+        for item in &self.items {
+            let id = prompt_id(self.entry(item.index));
             if !prompts.contains(&id) {
                 prompts.push(id);
             }
@@ -89,8 +137,8 @@ impl<'a> TextSet<'a> {
         let total = prompts.len().max(1);
         let kept = |place: usize| count >= total || place * count / total != (place + 1) * count / total;
         let place: HashMap<u64, usize> = prompts.into_iter().enumerate().map(|(at, id)| (id, at)).collect();
-        let chosen = |(index, _): &&(usize, String)| {
-            place.get(&prompt_id(self.entry(*index))).is_some_and(|&place| kept(place))
+        let chosen = |item: &&Item| {
+            place.get(&prompt_id(self.entry(item.index))).is_some_and(|&place| kept(place))
         };
         Self { corpus: self.corpus, items: self.items.iter().filter(chosen).cloned().collect() }
     }
@@ -102,13 +150,13 @@ impl<'a> TextSet<'a> {
     /// [`TrainError`] when a record cannot be read.
     pub fn greedy(&self, most: f64) -> Result<Self, TrainError> {
         let mut items = Vec::new();
-        for (index, set) in &self.items {
-            let (entry, record) = (self.entry(*index), self.corpus.record(*index)?);
+        for item in &self.items {
+            let (entry, record) = (self.entry(item.index), self.corpus.record(item.index)?);
             let behind = entry.tokens.iter().zip(&record.choice).enumerate();
             let answer = behind.skip(entry.prompt - 1).take(entry.tokens.len() - entry.prompt);
             let other = answer.filter(|(at, (_, choice))| entry.tokens.get(at + 1) != Some(*choice)).count();
             if other as f64 <= most * (entry.tokens.len() - entry.prompt) as f64 {
-                items.push((*index, set.clone()));
+                items.push(item.clone());
             }
         }
         Ok(Self { corpus: self.corpus, items })
@@ -117,7 +165,7 @@ impl<'a> TextSet<'a> {
     /// The longest text, in tokens.
     #[must_use]
     pub fn longest(&self) -> usize {
-        self.items.iter().map(|(index, _)| self.entry(*index).tokens.len()).max().unwrap_or(0)
+        self.items.iter().map(|item| self.entry(item.index).tokens.len()).max().unwrap_or(0)
     }
 
     /// Reads a text with its records.
@@ -125,13 +173,14 @@ impl<'a> TextSet<'a> {
     /// # Errors
     /// [`TrainError::State`] when it has no features yet.
     pub fn read(&self, place: usize) -> Result<Text, TrainError> {
-        let (index, set) = self
+        let Item { index, set, noise } = self
             .items
             .get(place)
             .ok_or_else(|| TrainError::setting("text", format!("below {}", self.items.len()), place))?;
         let entry = self.entry(*index);
         Ok(Text {
             set: set.clone(),
+            noise: *noise,
             prompt_id: prompt_id(entry),
             tokens: entry.tokens.iter().copied().map(TokenId).collect(),
             prompt: entry.prompt,
@@ -144,8 +193,12 @@ impl<'a> TextSet<'a> {
     pub fn fingerprint(&self) -> String {
         use sha2::{Digest as _, Sha256};
         let mut hash = Sha256::new();
-        for (index, set) in &self.items {
+        for Item { index, set, noise } in &self.items {
             let entry = self.entry(*index);
+            if let Some(Noise { seed, inv_temperature }) = noise {
+                hash.update(seed.to_le_bytes());
+                hash.update(inv_temperature.to_le_bytes());
+            }
             hash.update((entry.tokens.len() as u64).to_le_bytes());
             hash.update((entry.prompt as u64).to_le_bytes());
             entry.tokens.iter().for_each(|token| hash.update(token.to_le_bytes()));
@@ -179,6 +232,7 @@ pub(super) struct Extended {
     pub(super) feature: Vec<f32>, // [rows − first, hidden] fused feature that the row read
     pub(super) hidden: Vec<f32>,  // [rows − first, hidden] output
     pub(super) said: Vec<Said>,   // [rows − first]
+    pub(super) noise: Option<Noise>,
 }
 
 impl Extended {

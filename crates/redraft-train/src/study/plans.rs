@@ -2,7 +2,7 @@
 
 use redraft_decode::draft::{Gate, Plan};
 
-use super::select::Chosen;
+use super::select::{Choices, Chosen};
 use super::spec::{Spec, Threshold};
 use crate::replay::Oracle;
 
@@ -18,19 +18,85 @@ pub(super) struct Experiment {
     pub(super) entries: Vec<(String, Spec)>,
     /// Whether the table tells what was rejected instead of what was gained.
     pub(super) rejections: bool,
+    /// Whether the gains of the arm [`RECONSIDERATION`] against all others are told.
+    pub(super) arms: bool,
 }
 
-/// All experiments of a study whose choices are settled; the first size is the headline's.
-pub(super) fn experiments(chosen: &[((u32, u32), Chosen)]) -> Vec<Experiment> {
+/// The name of the arm that is compared with all others.
+pub(super) const RECONSIDERATION: &str = "reconsideration";
+
+fn named(entries: &[(&str, Spec)]) -> Vec<(String, Spec)> {
+    entries.iter().map(|(name, spec)| ((*name).to_owned(), *spec)).collect()
+}
+
+/// The arms of a size, each as `change` has it.
+fn arms_of(chosen: &Chosen, change: impl Fn(Spec) -> Spec) -> Vec<(String, Spec)> {
+    let same = Spec { plan: Plan { control: true, ..chosen.reconsider.plan }, ..chosen.reconsider };
+    named(&[
+        ("baseline", change(chosen.baseline)),
+        ("baseline with k + R rows", change(chosen.equal_rows)),
+        ("top-k control", change(chosen.control)),
+        ("top-k control, the plan of reconsideration", change(same)),
+        (RECONSIDERATION, change(chosen.reconsider)),
+    ])
+}
+
+/// The arms of all sizes.
+pub(super) fn arms(chosen: &Choices) -> Vec<Experiment> {
+    let mut arms: Vec<Experiment> = (chosen.iter())
+        .map(|((nodes, depth), chosen)| {
+            let mut entries = arms_of(chosen, |spec| spec);
+            entries.extend(named(&[
+                ("reconsideration and lookup", looking_up(chosen.reconsider)),
+                ("baseline and lookup", looking_up(chosen.baseline)),
+            ]));
+            Experiment {
+                id: "M3",
+                title: format!("Against mere breadth and more rows, N = {nodes}, D = {depth}"),
+                why: "Reconsideration must beat candidates of the first pass at gated parents, and a baseline that may \
+                      evaluate as many rows. Each arm has its own sweep.",
+                entries,
+                rejections: false,
+                arms: true,
+            }
+        })
+        .collect();
+    arms.sort_by_key(|arm| arm.entries.first().map_or(0, |(_, spec)| spec.plan.nodes));
+    arms
+}
+
+/// The arms on answers that were drawn at a temperature, proposals with the noise of the target and without.
+pub(super) fn drawn(chosen: &Choices) -> Vec<Experiment> {
+    let experiment = |title: String, why, entries| Experiment {
+        id: "M9",
+        title,
+        why,
+        entries,
+        rejections: false,
+        arms: true,
+    };
+    let mut all = Vec::new();
+    for ((nodes, depth), of) in chosen {
+        let title = format!("Coupled drafting, N = {nodes}, D = {depth}");
+        let why = "The drafter proposes with the noise that the target draws with.";
+        all.push(experiment(title, why, arms_of(of, |spec| spec)));
+    }
+    if let Some(((nodes, depth), main)) = chosen.first() {
+        let title = format!("Not coupled, N = {nodes}, D = {depth}");
+        let why = "The drafter proposes what it thinks likeliest.";
+        all.insert(1, experiment(title, why, arms_of(main, |spec| Spec { coupled: false, ..spec })));
+    }
+    all
+}
+
+/// What explains the arms, at the headline's size; and the tree's own worth by size.
+pub(super) fn ablations(chosen: &Choices) -> Vec<Experiment> {
     let Some(&((nodes, depth), main)) = chosen.first() else { return Vec::new() };
     let Chosen { baseline, reconsider, .. } = main;
     let size = format!("N = {nodes}, D = {depth}");
-    let named = |entries: &[(&str, Spec)]| -> Vec<(String, Spec)> {
-        entries.iter().map(|(name, spec)| ((*name).to_owned(), *spec)).collect()
-    };
     let experiment = |id, title: &str, why, entries| {
         let title = format!("{title}, {size}");
-        Experiment { id, title, why, entries, rejections: false }
+        Experiment { id, title, why, entries, rejections: false, arms: false }
     };
     let plan = reconsider.plan;
     let with = |plan: Plan| Spec { plan, ..reconsider };
@@ -99,24 +165,6 @@ pub(super) fn experiments(chosen: &[((u32, u32), Chosen)]) -> Vec<Experiment> {
             ]),
         ),
     ];
-    let arms = chosen.iter().map(|&((nodes, depth), chosen)| Experiment {
-        id: "M3",
-        title: format!("Against mere breadth and more rows, N = {nodes}, D = {depth}"),
-        why: "Reconsideration must beat the same number of candidates from the first pass at the same parents, and a \
-              baseline that evaluates as many rows.",
-        entries: named(&[
-            ("baseline", chosen.baseline),
-            ("baseline with k + R rows", chosen.equal_rows),
-            ("top-k control", chosen.control),
-            ("reconsideration", chosen.reconsider),
-            ("reconsideration and lookup", looking_up(chosen.reconsider)),
-            ("baseline and lookup", looking_up(chosen.baseline)),
-        ]),
-        rejections: false,
-    });
-    let mut arms: Vec<Experiment> = arms.collect();
-    arms.sort_by_key(|arm| arm.entries.first().map_or(0, |(_, spec)| spec.plan.nodes));
-    all.splice(2..2, arms);
     let wide = baseline.plan;
     let tree = |nodes, depth, calibrated| Spec {
         calibrated,
@@ -133,6 +181,7 @@ pub(super) fn experiments(chosen: &[((u32, u32), Chosen)]) -> Vec<Experiment> {
             why: "Raw and calibrated scores, and a chain that verifies as many nodes (fifteen at most).",
             entries,
             rejections: false,
+            arms: false,
         });
     }
     all
@@ -169,8 +218,10 @@ mod tests {
             }
         };
         let sizes = super::super::select::SIZES;
-        let all = experiments(&sizes.map(|(nodes, depth)| ((nodes, depth), chosen(nodes, depth))));
-        for id in ["M1", "M2", "M3", "M4", "M5", "M6", "M7"] {
+        let chosen: Choices = sizes.map(|(nodes, depth)| ((nodes, depth), chosen(nodes, depth))).to_vec();
+        let all: Vec<Experiment> =
+            [arms(&chosen), ablations(&chosen), drawn(&chosen)].into_iter().flatten().collect();
+        for id in ["M1", "M2", "M3", "M4", "M5", "M6", "M7", "M9"] {
             assert!(all.iter().any(|experiment| experiment.id == id), "{id}");
         }
         for experiment in &all {
@@ -178,8 +229,12 @@ mod tests {
             for (name, spec) in &experiment.entries {
                 spec.plan.validate().unwrap_or_else(|error| panic!("{}: {name}: {error}", experiment.title));
             }
+            let compared = experiment.entries.iter().any(|(name, _)| name == RECONSIDERATION);
+            assert!(compared || !experiment.arms, "{} has the arm that it compares", experiment.title);
         }
-        assert_eq!(all.iter().filter(|experiment| experiment.id == "M3").count(), 4, "all sizes");
-        assert!(experiments(&[]).is_empty(), "nothing settled");
+        let count = |id| all.iter().filter(|experiment| experiment.id == id).count();
+        assert_eq!((count("M3"), count("M9")), (4, 5), "all sizes, and once without coupling");
+        let none = Choices::new();
+        assert!(arms(&none).is_empty() && ablations(&none).is_empty() && drawn(&none).is_empty(), "nothing");
     }
 }

@@ -1,6 +1,5 @@
-//! From runs to tables, pictures and figures.
+//! From runs to a report: tables, pictures and figures.
 
-use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -9,11 +8,12 @@ use serde_json::{Value, json};
 use super::costs::Bench;
 use super::plans::Experiment;
 use super::plot;
-use super::select::{Choices, Chosen, Tried};
+use super::select::{Budget, Choices, Chosen, Tried};
 use super::spec::Spec;
+use super::tables::{Part, plain, signed, verdict};
 use crate::corpus::write_atomically;
 use crate::error::TrainError;
-use crate::replay::{Counts, DECISIVE, Interval, Run, gain, tau};
+use crate::replay::Interval;
 
 /// What all tables have in common.
 #[derive(Clone, Debug)]
@@ -22,18 +22,34 @@ pub(super) struct Facts {
     pub(super) drafter: String,
     pub(super) training_tokens: u64,
     pub(super) held_out: usize,
-    pub(super) texts: usize,
-    pub(super) sets: Vec<String>,
-    pub(super) seed: u64,
+    /// How sampled answers were drawn; `None` where there are none.
+    pub(super) drawn: Option<String>,
+    /// The flags that the study ran with, without files.
+    pub(super) flags: String,
+}
+
+/// A drafter of an earlier stage of training.
+#[derive(Clone, Debug)]
+pub(super) struct Earlier {
+    pub(super) tokens: u64,
+    pub(super) drafter: String,
+    pub(super) tau: Interval,
 }
 
 /// Everything that was run.
 pub(super) struct Report {
     pub(super) facts: Facts,
     pub(super) chosen: Choices,
+    pub(super) budget: Option<Budget>,
     pub(super) sweep: Vec<Tried>,
-    pub(super) experiments: Vec<Experiment>,
-    pub(super) runs: HashMap<Spec, Run>,
+    /// The arms on all evaluation texts.
+    pub(super) main: Part,
+    /// What explains them, on some.
+    pub(super) ablations: Part,
+    /// The arms on sampled answers.
+    pub(super) drawn: Option<Part>,
+    /// The baseline by training tokens, on the texts of the ablations, this drafter last.
+    pub(super) growth: Vec<Earlier>,
     pub(super) bench: Option<Bench>,
 }
 
@@ -50,50 +66,47 @@ impl Report {
         put("headline.json", &pretty(&self.headline()?)?)?;
         put("results.json", &pretty(&self.results())?)?;
         put("sweep.md", &self.sweep_text())?;
-        for (at, experiment) in self.experiments.iter().enumerate().filter(|(_, e)| !e.rejections) {
-            let figures: Vec<_> = experiment
-                .entries
-                .iter()
-                .filter_map(|(name, spec)| Some((name.clone(), tau(self.run(spec), self.facts.seed)?)))
-                .collect();
+        for (name, part, experiment) in self.pictures() {
             let title = format!("{}: {}", experiment.id, experiment.title);
-            put(&picture(at, experiment), &plot::whiskers(&title, "tokens a round, 95 %", &figures))?;
+            let figures = part.figures(experiment)?;
+            put(&name, &plot::whiskers(&title, "tokens a round, 95 %", &figures))?;
         }
-        put("sizes.svg", &self.sizes())?;
+        put("sizes.svg", &self.sizes()?)?;
         put("README.md", &self.readme()?)
     }
 
-    fn run(&self, spec: &Spec) -> &Run {
-        &self.runs[spec]
+    /// Parts in the order of the report.
+    fn parts(&self) -> impl Iterator<Item = &Part> {
+        [Some(&self.main), Some(&self.ablations), self.drawn.as_ref()].into_iter().flatten()
     }
 
-    fn main(&self) -> Result<((u32, u32), Chosen), TrainError> {
+    /// Experiments with a picture, and its file.
+    fn pictures(&self) -> Vec<(String, &Part, &Experiment)> {
+        let all = self.parts().flat_map(|part| part.experiments.iter().map(move |e| (part, e)));
+        all.filter(|(_, experiment)| !experiment.rejections)
+            .enumerate()
+            .map(|(at, (part, experiment))| {
+                (format!("{}-{at}.svg", experiment.id.to_lowercase()), part, experiment)
+            })
+            .collect()
+    }
+
+    fn headline_size(&self) -> Result<((u32, u32), Chosen), TrainError> {
         self.chosen
             .first()
             .copied()
             .ok_or_else(|| TrainError::setting("the study", "a size to report", "none"))
     }
 
-    /// τ of an entry, or an error if there was no round.
-    fn tau(&self, spec: &Spec) -> Result<Interval, TrainError> {
-        tau(self.run(spec), self.facts.seed)
-            .ok_or_else(|| TrainError::setting("--evaluation", "answers of at least two tokens", "none"))
-    }
-
-    fn gain(&self, new: &Spec, old: &Spec) -> Result<Interval, TrainError> {
-        gain(self.run(new), self.run(old), self.facts.seed)
-            .ok_or_else(|| TrainError::setting("--evaluation", "answers of at least two tokens", "none"))
-    }
-
     fn headline(&self) -> Result<Value, TrainError> {
-        let ((n, d), chosen) = self.main()?;
-        let gain = self.gain(&chosen.reconsider, &chosen.baseline)?;
+        let ((n, d), chosen) = self.headline_size()?;
+        let gain = self.main.gain(&chosen.reconsider, &chosen.baseline)?;
         let plan = chosen.reconsider.plan;
         Ok(json!({
-            "tau_baseline": self.tau(&chosen.baseline)?.value,
-            "tau_reconsider": self.tau(&chosen.reconsider)?.value,
-            "tau_topk_control": self.tau(&chosen.control)?.value,
-            "tau_equal_rows_baseline": self.tau(&chosen.equal_rows)?.value,
+            "tau_baseline": self.main.tau(&chosen.baseline)?.value,
+            "tau_reconsider": self.main.tau(&chosen.reconsider)?.value,
+            "tau_topk_control": self.main.tau(&chosen.control)?.value,
+            "tau_equal_rows_baseline": self.main.tau(&chosen.equal_rows)?.value,
             "gain_percent": gain.value,
             "gain_ci95": [gain.low, gain.high],
             "n": n,
@@ -106,60 +119,30 @@ impl Report {
     }
 
     fn results(&self) -> Value {
-        let seed = self.facts.seed;
-        let figure = |counts: &Counts, run: &Run, first: &Run| {
-            json!({
-                "rounds": counts.rounds,
-                "emitted": counts.emitted,
-                "tau": tau(run, seed),
-                "gain_percent": gain(run, first, seed),
-                "reconsidered": counts.reconsidered,
-                "refined": counts.refined,
-                "rescues": counts.rescues,
-                "lookup_hits": counts.lookup_hits,
-                "tried": counts.tried,
-                "accepted": counts.accepted,
-                "rejections": counts.rejections,
-            })
+        let experiments: Vec<Value> =
+            self.parts().flat_map(|part| part.experiments.iter().map(|e| part.json(e))).collect();
+        let growth = |earlier: &Earlier| json!({"training_tokens": earlier.tokens, "tau": earlier.tau});
+        let budget = |budget: &Budget| {
+            let plan = budget.spec.plan;
+            json!({"n": plan.nodes, "d": plan.depth, "plan": budget.spec.to_string(), "speedup": budget.speedup})
         };
-        let entry = |name: &str, spec: &Spec, first: &Spec| {
-            let (run, first) = (self.run(spec), self.run(first));
-            let by_set: serde_json::Map<String, Value> = (self.facts.sets.iter())
-                .map(|set| {
-                    let part = run.of_set(set);
-                    (set.clone(), figure(&part.total(), &part, &first.of_set(set)))
-                })
-                .collect();
-            json!({"name": name, "plan": spec.to_string(), "all": figure(&run.total(), run, first), "sets": by_set})
-        };
-        let experiments: Vec<Value> = (self.experiments.iter())
-            .map(|experiment| {
-                let first = experiment.entries.first().map(|(_, spec)| *spec);
-                let entries =
-                    experiment.entries.iter().filter_map(|(name, spec)| Some(entry(name, spec, &first?)));
-                json!({
-                    "id": experiment.id,
-                    "title": experiment.title,
-                    "why": experiment.why,
-                    "entries": entries.collect::<Vec<_>>(),
-                })
-            })
-            .collect();
         json!({
             "target": self.facts.target,
             "drafter": self.facts.drafter,
             "training_tokens": self.facts.training_tokens,
-            "texts": self.facts.texts,
+            "texts": self.main.texts,
             "held_out_texts": self.facts.held_out,
-            "temperature": 0,
+            "budget": self.budget.as_ref().map(budget),
+            "baseline_by_training_tokens": self.growth.iter().map(growth).collect::<Vec<_>>(),
             "experiments": experiments,
         })
     }
 
     fn sweep_text(&self) -> String {
         let mut text = format!(
-            "# What was tried on held-out text\n\n{} held-out texts; tokens a round by replay, temperature 0. The best of \
-             each table was kept.\n",
+            "# What was tried on held-out text\n\n{} held-out texts in two halves, each replayed with the tables that \
+             were fitted on the other; tokens a round, temperature 0. The best of each table was kept, the first of \
+             equals.\n",
             self.facts.held_out
         );
         for Tried { what, results } in &self.sweep {
@@ -172,7 +155,7 @@ impl Report {
         text
     }
 
-    fn sizes(&self) -> String {
+    fn sizes(&self) -> Result<String, TrainError> {
         let mut chosen = self.chosen.clone();
         chosen.sort_by_key(|((nodes, _), _)| *nodes);
         let places: Vec<String> = chosen.iter().map(|((n, d), _)| format!("N = {n}, D = {d}")).collect();
@@ -183,211 +166,185 @@ impl Report {
             ("top-k control", |chosen| chosen.control),
             ("reconsideration", |chosen| chosen.reconsider),
         ];
-        let series: Vec<_> = arms
-            .iter()
-            .map(|(name, of)| {
-                let figures =
-                    chosen.iter().filter_map(|(_, chosen)| tau(self.run(&of(chosen)), self.facts.seed));
-                ((*name).to_owned(), figures.collect())
-            })
-            .collect();
-        plot::lines("Acceptance length by size of the tree", "tokens a round, 95 %", &places, &series)
+        let mut series = Vec::new();
+        for (name, of) in arms {
+            let figures: Result<Vec<Interval>, TrainError> =
+                chosen.iter().map(|(_, chosen)| self.main.tau(&of(chosen))).collect();
+            series.push((name.to_owned(), figures?));
+        }
+        Ok(plot::lines("Acceptance length by size of the tree", "tokens a round, 95 %", &places, &series))
     }
 
     fn readme(&self) -> Result<String, TrainError> {
-        let ((n, d), chosen) = self.main()?;
         let facts = &self.facts;
         let mut text = format!(
-            "# Does reconsideration pay?\n\nMade by `redraft-train study`; `headline.json` and `results.json` hold all \
+            "# Does reconsideration pay?\n\nMade by `redraft-train study {}`; `headline.json` and `results.json` hold all \
              figures, `sweep.md` what was tried on held-out text.\n\n\
              - Target: {}. Drafter: {}, trained on {} answer tokens, evaluated as it is served.\n\
-             - Texts: {} evaluation prompts ({}), the target's greedy answers; choices were made on {} held-out texts.\n\
-             - Temperature 0, by replay: accepted is what equals the target's text. N nodes verified, D levels, k rows of \
+             - Texts: {} evaluation prompts ({}), the target's greedy answers; {} of them for the ablations.\n\
+             - Choices were made on {} held-out texts in two halves, each replayed with the tables that were fitted on the \
+             other half. Every arm had its own sweep. The evaluation prompts were then replayed with tables of all held-out \
+             texts.\n\
+             - By replay: accepted is what equals the target's text. N nodes verified, D levels, k rows of \
              first passes and R of second passes in a step, c children kept of a first pass, E candidates of a second.\n\
              - In brackets: 95 % of 10,000 resamples of the prompts.\n\n",
+            facts.flags,
             facts.target,
             facts.drafter,
             facts.training_tokens,
-            facts.texts,
-            facts.sets.join(", "),
+            self.main.texts,
+            self.main.sets.join(", "),
+            self.ablations.texts,
             facts.held_out,
         );
-        _ = write!(text, "## Verdict at N = {n}, D = {d}\n\n");
-        for (name, against) in [
-            ("the baseline", chosen.baseline),
-            ("the baseline with k + R rows", chosen.equal_rows),
-            ("the top-k control", chosen.control),
-        ] {
-            let found = self.gain(&chosen.reconsider, &against)?;
-            _ = writeln!(text, "- Against {name}: {} %, {}.", signed(&found), verdict(&found));
-        }
-        let found = self.gain(&chosen.reconsider, &chosen.baseline)?;
-        let goal = match found.value {
-            value if value >= 10.2 => "at or above the paper's high end (+10.2 %)",
-            value if value >= 5.3 => "between the paper's low end (+5.3 %) and its high end (+10.2 %)",
-            _ => "below the paper's low end (+5.3 %)",
-        };
-        _ = write!(text, "- The gain over the baseline is {goal}.\n\n![by size](sizes.svg)\n");
-        for (at, experiment) in self.experiments.iter().enumerate() {
-            _ = write!(text, "\n## {}: {}\n\n{}\n\n", experiment.id, experiment.title, experiment.why);
-            match experiment.rejections {
-                true => self.rejections(experiment, &mut text),
-                false => {
-                    self.table(experiment, &mut text)?;
-                    _ = write!(text, "\n![{}]({})\n", experiment.id, picture(at, experiment));
-                }
-            }
+        self.verdicts(&mut text)?;
+        text.push_str("\n![by size](sizes.svg)\n");
+        let costs = self.bench.as_ref().map(|bench| &bench.costs);
+        let pictures = self.pictures();
+        for part in self.parts().filter(|part| part.temperature == 0.0) {
+            experiments(part, &pictures, costs, &mut text)?;
         }
         self.rounds(&mut text);
+        text.push_str("\n## M9: Sampled answers\n\n");
+        match (&self.drawn, &facts.drawn) {
+            (Some(part), Some(how)) => {
+                _ = write!(
+                    text,
+                    "{} answers, {how}. Plans and tables are those of temperature 0.\n",
+                    part.texts
+                );
+                experiments(part, &pictures, None, &mut text)?;
+            }
+            _ => text.push_str("Not part of this report: it was run with `--drawn-texts 0`.\n"),
+        }
+        self.growth(&mut text);
         Ok(text)
     }
 
-    fn table(&self, experiment: &Experiment, text: &mut String) -> Result<(), TrainError> {
-        let Some((_, first)) = experiment.entries.first() else { return Ok(()) };
-        let sets = self.facts.sets.join(" | ");
-        let lines = "|---".repeat(self.facts.sets.len());
-        let costs = self.bench.as_ref().map(|bench| &bench.costs);
-        let (head, rule) = if costs.is_some() { (" predicted speedup |", "---|") } else { ("", "") };
-        _ = write!(
-            text,
-            "| | plan | tokens a round | against the first, % | {sets} | rounds | second passes a round | rescues in 100 \
-             rounds |{head}\n|---|---|---|---{lines}|---|---|---|{rule}\n"
-        );
-        for (name, spec) in &experiment.entries {
-            let (run, total) = (self.run(spec), self.run(spec).total());
-            let figure = self.tau(spec)?;
-            let against = if spec == first { "–".to_owned() } else { signed(&self.gain(spec, first)?) };
-            let by_set: Vec<String> = (self.facts.sets.iter())
-                .map(|set| run.of_set(set).total().tau().map_or("–".to_owned(), |tau| format!("{tau:.3}")))
-                .collect();
-            let rounds = total.rounds.max(1) as f64;
-            _ = write!(
-                text,
-                "| {name} | {spec} | {:.3} ({:.3} to {:.3}) | {against} | {} | {} | {:.2} | {:.2} |",
-                figure.value,
-                figure.low,
-                figure.high,
-                by_set.join(" | "),
-                total.rounds,
-                total.reconsidered as f64 / rounds,
-                100.0 * total.rescues as f64 / rounds,
-            );
-            if let Some(costs) = costs {
-                _ = write!(text, " {:.3} |", figure.value / costs.round(&spec.plan));
+    /// What the arms come to at each size.
+    fn verdicts(&self, text: &mut String) -> Result<(), TrainError> {
+        for ((n, d), chosen) in &self.chosen {
+            _ = write!(text, "## Verdict at N = {n}, D = {d}\n\n");
+            if let Some(budget) = self.budget.filter(|b| (b.spec.plan.nodes, b.spec.plan.depth) == (*n, *d)) {
+                _ = writeln!(
+                    text,
+                    "- This is the size that the budget policy picks by the measured costs: {}, expected to be {:.3} times \
+                     as fast as plain decoding{}.",
+                    budget.spec,
+                    budget.speedup,
+                    if budget.speedup > 1.0 { "" } else { ", so that it would not speculate at all" }
+                );
             }
-            text.push('\n');
+            for (name, against) in [
+                ("the baseline", chosen.baseline),
+                ("the baseline with k + R rows", chosen.equal_rows),
+                ("the top-k control", chosen.control),
+            ] {
+                let found = self.main.gain(&chosen.reconsider, &against)?;
+                let (new, old) = (self.main.tau(&chosen.reconsider)?, self.main.tau(&against)?);
+                _ = writeln!(
+                    text,
+                    "- Against {name}: {} %, {}; tokens a round {:.3} and {:.3}.",
+                    signed(&found),
+                    verdict(&found),
+                    new.value,
+                    old.value
+                );
+            }
+            let found = self.main.gain(&chosen.reconsider, &chosen.baseline)?;
+            let goal = match found.value {
+                value if value >= 10.2 => "at or above the paper's high end (+10.2 %)",
+                value if value >= 5.3 => "between the paper's low end (+5.3 %) and its high end (+10.2 %)",
+                _ => "below the paper's low end (+5.3 %)",
+            };
+            _ = write!(text, "- The gain over the baseline is {goal}.\n\n");
+        }
+        if self.budget.is_none() {
+            text.push_str("Which size the budget policy picks is not known without `--bench`.\n");
         }
         Ok(())
     }
 
-    fn rejections(&self, experiment: &Experiment, text: &mut String) {
-        _ = writeln!(
-            text,
-            "Decisive: the target's likeliest token has at least {DECISIVE}. Unsure: one minus the drafter's first \
-             probability is at least the fitted threshold. The share of a node that the drafter did not look at is in none \
-             but the second column."
-        );
-        for (name, spec) in &experiment.entries {
-            _ = write!(
-                text,
-                "\n{name}, {spec}\n\n| depth of the last right node | rejections | not looked at | unsure | decisive | \
-                 unsure and decisive | outside the draft vocabulary |\n|---|---|---|---|---|---|---|\n"
-            );
-            let total = self.run(spec).total();
-            let mut sum = crate::replay::Rejections::default();
-            let line = |label: &str, at: &crate::replay::Rejections| {
-                let share = |part: u64| format!("{:.1} %", 100.0 * part as f64 / at.all.max(1) as f64);
-                format!(
-                    "| {label} | {} | {} | {} | {} | {} | {} |\n",
-                    at.all,
-                    share(at.all - at.evaluated),
-                    share(at.unsure),
-                    share(at.decisive),
-                    share(at.both),
-                    share(at.outside)
-                )
-            };
-            for (depth, at) in total.rejections.iter().enumerate() {
-                text.push_str(&line(&depth.to_string(), at));
-                sum.all += at.all;
-                sum.evaluated += at.evaluated;
-                sum.unsure += at.unsure;
-                sum.decisive += at.decisive;
-                sum.both += at.both;
-                sum.outside += at.outside;
-            }
-            text.push_str(&line("all", &sum));
-        }
-    }
-
-    /// M8, M9, and what is missing.
+    /// M8, and what is missing.
     fn rounds(&self, text: &mut String) {
         _ = write!(text, "\n## M8: What rounds cost\n\n");
-        match &self.bench {
-            None => text.push_str("Not measured: give `--bench` what `redraft bench --speculate tree,reconsider --json` prints.\n"),
-            Some(bench) => {
-                _ = write!(
-                    text,
-                    "{}. In plain decode steps; predicted speedups above are tokens a round over the round's cost.\n\n\
-                     | proposer | measured speedup | tokens a round | answers equal |\n|---|---|---|---|\n",
-                    bench.what
-                );
-                for found in &bench.proposers {
-                    let tau = found.tau.map_or("–".to_owned(), |tau| format!("{tau:.3}"));
-                    let equal = if found.identical { "yes" } else { "no" };
-                    let ratio = &found.ratio;
-                    _ = writeln!(
-                        text,
-                        "| {} | {:.3} ({:.3} to {:.3}) | {tau} | {equal} |",
-                        found.proposer, ratio.median, ratio.min, ratio.max
-                    );
-                }
-                if let Some((_, chosen)) = self.chosen.first() {
-                    let plan = chosen.reconsider.plan;
-                    let (with, without) = (bench.costs.round(&plan), {
-                        let plan = redraft_decode::draft::Plan { reconsider: 0, refined: 0, ..plan };
-                        bench.costs.round(&plan)
-                    });
-                    _ = write!(
-                        text,
-                        "\nA round with R = {} costs {with:.3} plain steps, without second passes {without:.3}: {:+.1} %.\n",
-                        plan.reconsider,
-                        100.0 * (with / without - 1.0)
-                    );
-                }
-            }
-        }
-        text.push_str(
-            "\n## M9: Temperature 1\n\nNot part of this report: replay at a temperature above 0 needs the text of a keyed \
-             sample.\n",
+        let Some(bench) = &self.bench else {
+            text.push_str(
+                "Not measured: give `--bench` what `redraft bench --speculate tree,reconsider --json` prints.\n",
+            );
+            return;
+        };
+        _ = write!(
+            text,
+            "{}. In plain decode steps; predicted speedups above are tokens a round over the round's cost.\n\n\
+             | proposer | measured speedup | tokens a round | answers equal |\n|---|---|---|---|\n",
+            bench.what
         );
+        for found in &bench.proposers {
+            let tau = found.tau.map_or("–".to_owned(), |tau| format!("{tau:.3}"));
+            let equal = if found.identical { "yes" } else { "no" };
+            let ratio = &found.ratio;
+            _ = writeln!(
+                text,
+                "| {} | {:.3} ({:.3} to {:.3}) | {tau} | {equal} |",
+                found.proposer, ratio.median, ratio.min, ratio.max
+            );
+        }
+        let Some((_, chosen)) = self.chosen.first() else { return };
+        _ = write!(text, "\n| R | cost of a round | against none, % |\n|---|---|---|\n");
+        let plan = |reconsider| redraft_decode::draft::Plan { reconsider, ..chosen.reconsider.plan };
+        let none = bench.costs.round(&plan(0));
+        for reconsider in [0, 2, 4, 8] {
+            let cost = bench.costs.round(&plan(reconsider));
+            _ = writeln!(text, "| {reconsider} | {cost:.3} | {:+.1} |", 100.0 * (cost / none - 1.0));
+        }
+    }
+
+    fn growth(&self, text: &mut String) {
+        let Some((_, chosen)) = self.chosen.first() else { return };
+        _ = write!(
+            text,
+            "\n## Baseline by training tokens\n\n{}, on the {} texts of the ablations, each drafter with tables of its own; \
+             earlier ones by `--earlier TOKENS=FILE`.\n\n| answer tokens | drafter | tokens a round |\n|---|---|---|\n",
+            chosen.baseline, self.ablations.texts
+        );
+        for Earlier { tokens, drafter, tau } in &self.growth {
+            _ = writeln!(text, "| {tokens} | {drafter} | {} |", plain(tau));
+        }
     }
 }
 
-fn picture(at: usize, experiment: &Experiment) -> String {
-    format!("{}-{at}.svg", experiment.id.to_lowercase())
-}
-
-fn signed(found: &Interval) -> String {
-    format!("{:+.2} ({:+.2} to {:+.2})", found.value, found.low, found.high)
-}
-
-fn verdict(found: &Interval) -> &'static str {
-    if found.low > 0.0 {
-        "a gain"
-    } else if found.high < 0.0 {
-        "a loss"
-    } else {
-        "no difference that these texts show"
+/// The experiments of a part, each with its table and picture.
+fn experiments(
+    part: &Part,
+    pictures: &[(String, &Part, &Experiment)],
+    costs: Option<&redraft_decode::draft::Costs>,
+    text: &mut String,
+) -> Result<(), TrainError> {
+    for experiment in &part.experiments {
+        _ = write!(
+            text,
+            "\n## {}: {}\n\n{} {} texts, temperature {}.\n\n",
+            experiment.id, experiment.title, experiment.why, part.texts, part.temperature
+        );
+        part.table(experiment, costs, text)?;
+        let picture = pictures.iter().find(|(_, _, other)| std::ptr::eq(*other, experiment));
+        if let Some((name, _, _)) = picture {
+            _ = write!(text, "\n![{}]({name})\n", experiment.id);
+        }
     }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use redraft_decode::draft::Plan;
 
+    use super::super::plans;
     use super::*;
-    use crate::replay::TextId;
+    use crate::replay::{Counts, Run, TextId};
 
     fn report(tokens: [u64; 4]) -> Report {
         let plan = Plan { expand_refined: true, ..Plan::reconsider(15, 5, 4, 4, 2, 2) };
@@ -398,7 +355,6 @@ mod tests {
             equal_rows: Spec::new(Plan::tree(15, 5, 6, 4)),
         };
         let chosen = vec![((15, 5), chosen)];
-        let experiments = super::super::plans::experiments(&chosen);
         let run = |emitted: u64| {
             let text = |prompt_id: u64| {
                 let set = if prompt_id.is_multiple_of(2) { "even" } else { "odd" }.to_owned();
@@ -407,21 +363,30 @@ mod tests {
             };
             Run { texts: (0..40).map(text).collect() }
         };
-        let mut runs: HashMap<Spec, Run> =
-            experiments.iter().flat_map(|e| &e.entries).map(|(_, spec)| (*spec, run(100))).collect();
+        let part = |experiments: Vec<Experiment>, temperature| {
+            let specs = experiments.iter().flat_map(|e| &e.entries).map(|(_, spec)| *spec);
+            let runs: HashMap<Spec, Run> = specs.map(|spec| (spec, run(100))).collect();
+            let sets = vec!["even".to_owned(), "odd".to_owned()];
+            Part { temperature, texts: 40, sets, experiments, runs, seed: 1 }
+        };
+        let mut main = part(plans::arms(&chosen), 0.0);
         let arms =
             [chosen[0].1.baseline, chosen[0].1.reconsider, chosen[0].1.control, chosen[0].1.equal_rows];
-        arms.into_iter().zip(tokens).for_each(|(spec, emitted)| _ = runs.insert(spec, run(emitted)));
+        arms.into_iter().zip(tokens).for_each(|(spec, emitted)| _ = main.runs.insert(spec, run(emitted)));
         let facts = Facts {
             target: "target".to_owned(),
             drafter: "drafter".to_owned(),
             training_tokens: 123,
             held_out: 7,
-            texts: 40,
-            sets: vec!["even".to_owned(), "odd".to_owned()],
-            seed: 1,
+            drawn: Some("by hand".to_owned()),
+            flags: String::new(),
         };
-        Report { facts, chosen, sweep: Vec::new(), experiments, runs, bench: None }
+        let tau = main.tau(&chosen[0].1.baseline).unwrap();
+        let growth = vec![Earlier { tokens: 123, drafter: "drafter".to_owned(), tau }];
+        let (ablations, drawn) = (part(plans::ablations(&chosen), 0.0), part(plans::drawn(&chosen), 1.0));
+        let budget = Some(Budget { spec: chosen[0].1.baseline, speedup: 1.25 });
+        let sweep = Vec::new();
+        Report { facts, chosen, budget, sweep, main, ablations, drawn: Some(drawn), growth, bench: None }
     }
 
     #[test]
@@ -463,10 +428,10 @@ mod tests {
     #[test]
     fn verdicts_follow_the_intervals() {
         let text = report([100, 120, 110, 105]).readme().unwrap();
-        assert_eq!(text.matches(", a gain.").count(), 3, "{text}");
+        assert_eq!(text.matches(", a gain;").count(), 3, "{text}");
         let text = report([120, 100, 100, 120]).readme().unwrap();
         assert_eq!(
-            (text.matches(", a loss.").count(), text.matches("no difference").count()),
+            (text.matches(", a loss;").count(), text.matches("no difference").count()),
             (2, 1),
             "{text}"
         );
@@ -486,7 +451,12 @@ mod tests {
         let results = std::fs::read(directory.path().join("results.json")).unwrap();
         let results: Value = serde_json::from_slice(&results).unwrap();
         let count = results["experiments"].as_array().unwrap().len();
-        assert_eq!(count, report.experiments.len(), "all experiments");
+        let all: usize = report.parts().map(|part| part.experiments.len()).sum();
+        assert_eq!(count, all, "all experiments");
         assert!(results["experiments"][1]["entries"][1]["sets"]["odd"]["tau"]["low"].is_f64(), "by set");
+        assert!(text.contains("the budget policy picks"), "the size of the policy");
+        let without = Report { drawn: None, budget: None, ..report };
+        let text = without.readme().unwrap();
+        assert!(text.contains("--drawn-texts 0") && text.contains("without `--bench`"), "{text}");
     }
 }

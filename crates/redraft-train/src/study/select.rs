@@ -1,29 +1,29 @@
 //! The sweep on held-out text that settles every choice.
 //!
-//! All arms of a size verify the same number of nodes to the same depth. The baseline has its own sweep of width and
-//! children. Reconsideration is settled one choice after the other, the best so far being kept; then the baseline with
-//! as many rows and the top-k control get theirs.
+//! All arms of a size verify the same number of nodes to the same depth, and each has a sweep of its own. The baselines
+//! have a grid of width and children. Reconsideration and the top-k control are settled by the same steps, one choice
+//! after the other, the best so far being kept.
 
-use redraft_decode::draft::{Gate, Plan};
+use redraft_decode::draft::{Costs, Gate, Plan, standard_plans};
 
 use super::cache::Runner;
 use super::spec::{Spec, Threshold};
 use crate::error::TrainError;
-use crate::replay::TextSet;
 
 /// (nodes, depth) of the sizes that are reported; the first of them is the headline's.
 pub(super) const SIZES: [(u32, u32); 4] = [(15, 5), (3, 3), (7, 4), (31, 6)];
 const WIDTHS: [u32; 4] = [2, 4, 6, 8];
 const CHILDREN: [u32; 3] = [2, 4, 6];
+const ROWS: [u32; 5] = [1, 2, 3, 4, 6];
 
 /// What was settled for a size.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Chosen {
     pub(super) baseline: Spec,
     pub(super) reconsider: Spec,
-    /// The top-k control at the parents that reconsideration's gate picks.
+    /// Candidates of first passes in the place of those of second ones, with a sweep of its own.
     pub(super) control: Spec,
-    /// The baseline with as many rows in a step as reconsideration has.
+    /// The baseline with up to as many rows in a step as reconsideration has.
     pub(super) equal_rows: Spec,
 }
 
@@ -37,21 +37,90 @@ pub(super) struct Tried {
 /// What was settled for each size, nodes and depth; the headline's first.
 pub(super) type Choices = Vec<((u32, u32), Chosen)>;
 
-/// Settles all sizes.
-pub(super) fn select(runner: &Runner<'_>, texts: &TextSet<'_>) -> Result<(Choices, Vec<Tried>), TrainError> {
+/// The plan that the budget policy expects the most of, by the measured costs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    pub(super) spec: Spec,
+    /// Expected tokens a plain step: τ on held-out text over the round's cost.
+    pub(super) speedup: f64,
+}
+
+/// Settles all sizes, and with `costs` the one that the budget policy picks.
+pub(super) fn select(
+    runner: &Runner<'_>,
+    costs: Option<&Costs>,
+) -> Result<(Choices, Option<Budget>, Vec<Tried>), TrainError> {
     let mut log = Vec::new();
     let mut chosen: Choices = Vec::new();
     for size in SIZES {
-        let like = chosen.first().map(|(_, chosen)| chosen.reconsider);
-        let mut sweep = Sweep { runner, texts, size, log: &mut log };
-        chosen.push((size, sweep.settle(like)?));
+        settle(runner, size, &mut chosen, &mut log)?;
     }
-    Ok((chosen, log))
+    let Some((costs, (_, main))) = costs.zip(chosen.first()) else { return Ok((chosen, None, log)) };
+    let budget = budget(runner, costs, main, &mut log)?;
+    let Plan { nodes, depth, .. } = budget.spec.plan;
+    if !chosen.iter().any(|(size, _)| *size == (nodes, depth)) {
+        settle(runner, (nodes, depth), &mut chosen, &mut log)?;
+    }
+    Ok((chosen, Some(budget), log))
+}
+
+/// The best of the plans that the policy chooses among, with and without reconsideration.
+fn budget(
+    runner: &Runner<'_>,
+    costs: &Costs,
+    main: &Chosen,
+    log: &mut Vec<Tried>,
+) -> Result<Budget, TrainError> {
+    let of = |template: Spec| {
+        standard_plans(&template.plan).into_iter().map(move |plan| match plan.reconsider {
+            0 => Spec::new(plan),
+            _ => Spec { plan, ..template },
+        })
+    };
+    let mut specs: Vec<Spec> = Vec::new();
+    for spec in of(main.baseline).chain(of(main.reconsider)) {
+        if !specs.contains(&spec) {
+            specs.push(spec);
+        }
+    }
+    let results = taus(runner, &specs)?;
+    let speedups = results.iter().map(|&(spec, tau)| Budget { spec, speedup: tau / costs.round(&spec.plan) });
+    let best = speedups.fold(None, |best: Option<Budget>, next| match best {
+        Some(best) if best.speedup >= next.speedup => Some(best),
+        _ => Some(next),
+    });
+    log.push(Tried { what: "Plans of the budget policy".to_owned(), results });
+    best.ok_or_else(|| TrainError::setting("--bench", "costs that a plan validates with", "none"))
+}
+
+fn taus(runner: &Runner<'_>, specs: &[Spec]) -> Result<Vec<(Spec, f64)>, TrainError> {
+    let runs = runner.held_out(specs)?;
+    Ok(specs.iter().copied().zip(runs.iter().map(|run| run.total().tau().unwrap_or(0.0))).collect())
+}
+
+fn settle(
+    runner: &Runner<'_>,
+    size: (u32, u32),
+    chosen: &mut Choices,
+    log: &mut Vec<Tried>,
+) -> Result<(), TrainError> {
+    let mut sweep = Sweep { runner, size, log };
+    let like = chosen.first().map(|(_, chosen)| *chosen);
+    let baseline = sweep.trees("the baseline", &[1, 2, 4, 6, 8])?;
+    let reconsider = sweep.passes("reconsideration", false, like.map(|like| like.reconsider))?;
+    let control = sweep.passes("the top-k control", true, like.map(|like| like.control))?;
+    // The very plan of reconsideration is one that its control may have.
+    let same = Spec { plan: Plan { control: true, ..reconsider.plan }, ..reconsider };
+    let control = sweep.best("the top-k control, or with the plan of reconsideration", vec![control, same])?;
+    let rows = reconsider.plan.step_rows();
+    let widths: Vec<u32> = WIDTHS.into_iter().chain([rows]).filter(|width| *width <= rows).collect();
+    let equal_rows = sweep.trees("the baseline with as many rows as reconsideration", &widths)?;
+    chosen.push((size, Chosen { baseline, reconsider, control, equal_rows }));
+    Ok(())
 }
 
 struct Sweep<'a, 'b> {
     runner: &'a Runner<'b>,
-    texts: &'a TextSet<'b>,
     size: (u32, u32),
     log: &'a mut Vec<Tried>,
 }
@@ -64,9 +133,7 @@ impl Sweep<'_, '_> {
                 kept.push(spec);
             }
         }
-        let runs = self.runner.runs(self.texts, &kept)?;
-        let results: Vec<(Spec, f64)> =
-            kept.into_iter().zip(runs.iter().map(|run| run.total().tau().unwrap_or(0.0))).collect();
+        let results = taus(self.runner, &kept)?;
         // The first of equals: lists go from what costs least.
         let best = results.iter().fold(None, |best: Option<(Spec, f64)>, &(spec, tau)| match best {
             Some((_, most)) if most >= tau => best,
@@ -78,54 +145,47 @@ impl Sweep<'_, '_> {
             .ok_or_else(|| TrainError::setting("the sweep", format!("a valid plan for {what}"), "none"))
     }
 
-    /// `like`: what was settled for a larger effort; its gate and candidates are taken over.
-    fn settle(&mut self, like: Option<Spec>) -> Result<Chosen, TrainError> {
+    fn trees(&mut self, what: &str, widths: &[u32]) -> Result<Spec, TrainError> {
         let (nodes, depth) = self.size;
         let tree = |width, children| Spec::new(Plan::tree(nodes, depth, width, children));
-        let trees: Vec<Spec> =
-            [1].iter().chain(&WIDTHS).flat_map(|&k| CHILDREN.map(|c| tree(k, c))).collect();
-        let baseline = self.best("the baseline's width and children", trees)?;
+        let trees = widths.iter().flat_map(|&width| CHILDREN.map(|children| tree(width, children)));
+        self.best(&format!("{what}: width and children"), trees.collect())
+    }
 
-        let start = Plan { expand_refined: true, ..Plan::reconsider(nodes, depth, 4, 4, 2, 2) };
+    /// `like`: what was settled for the first size; its gate and candidates are taken over.
+    fn passes(&mut self, what: &str, control: bool, like: Option<Spec>) -> Result<Spec, TrainError> {
+        let (nodes, depth) = self.size;
+        let start = Plan { expand_refined: true, control, ..Plan::reconsider(nodes, depth, 4, 4, 2, 2) };
         let first = match like {
             Some(like) => Spec { plan: Plan { nodes, depth, ..like.plan }, ..like },
-            None => Spec { plan: Plan { gate: Gate::Top1, ..start }, ..Spec::new(start) },
+            None => Spec::new(start),
         };
-        let plan = first.plan;
+        let with = |spec: Spec, change: &dyn Fn(Plan) -> Plan| Spec { plan: change(spec.plan), ..spec };
         let widths = WIDTHS.iter().flat_map(|&width| {
-            CHILDREN.map(|children| Spec { plan: Plan { width, children, ..plan }, ..first })
+            CHILDREN.map(|children| with(first, &|plan| Plan { width, children, ..plan }))
         });
-        let mut best = self.best("width and children with reconsideration", widths.collect())?;
-        let plan = best.plan;
-        let rows = [1, 2, 3, 4, 6].map(|reconsider| Spec { plan: Plan { reconsider, ..plan }, ..best });
-        best = self.best("rows of second passes", rows.to_vec())?;
-        if like.is_none() {
-            let plan = best.plan;
-            let taken = [1, 2, 3].map(|refined| Spec { plan: Plan { refined, ..plan }, ..best });
-            best = self.best("candidates of a second pass", taken.to_vec())?;
-            let plan = best.plan;
-            let gates = [Gate::Top1, Gate::Entropy, Gate::Calibrated].into_iter().flat_map(|gate| {
-                let spec = Spec { plan: Plan { gate, ..plan }, ..best };
-                // The fitted threshold is one of 1 − q(top-1).
-                let fitted = (gate != Gate::Entropy).then_some(Spec { threshold: Threshold::Fitted, ..spec });
-                [Some(spec), fitted].into_iter().flatten()
-            });
-            best = self.best("the gate", gates.collect())?;
-            let plan = best.plan;
-            let late =
-                [false, true].map(|expand_refined| Spec { plan: Plan { expand_refined, ..plan }, ..best });
-            best = self.best("late expansion", late.to_vec())?;
+        let mut best = self.best(&format!("{what}: width and children"), widths.collect())?;
+        let rows = ROWS.map(|reconsider| with(best, &|plan| Plan { reconsider, ..plan }));
+        best = self.best(&format!("{what}: rows of second passes"), rows.to_vec())?;
+        if like.is_some() {
+            return Ok(best);
         }
-        let reconsider = best;
-        let plan = Plan { control: true, ..reconsider.plan };
-        let controls = [1, 2, 3, 4].iter().flat_map(|&refined| {
-            [false, true]
-                .map(|expand_refined| Spec { plan: Plan { refined, expand_refined, ..plan }, ..reconsider })
+        let taken = [1, 2, 3, 4].map(|refined| with(best, &|plan| Plan { refined, ..plan }));
+        best = self.best(&format!("{what}: candidates of a second pass"), taken.to_vec())?;
+        let gates = [Gate::Top1, Gate::Entropy, Gate::Calibrated].into_iter().flat_map(|gate| {
+            let spec = with(best, &|plan| Plan { gate, ..plan });
+            // The fitted threshold is one of 1 − q(top-1).
+            let fitted = (gate != Gate::Entropy).then_some(Spec { threshold: Threshold::Fitted, ..spec });
+            [Some(spec), fitted].into_iter().flatten()
         });
-        let control = self.best("the top-k control's candidates", controls.collect())?;
-        let width = reconsider.plan.step_rows();
-        let wider = CHILDREN.map(|children| tree(width, children));
-        let equal_rows = self.best("the baseline with as many rows", wider.to_vec())?;
-        Ok(Chosen { baseline, reconsider, control, equal_rows })
+        best = self.best(&format!("{what}: the gate"), gates.collect())?;
+        let late = [false, true].map(|expand_refined| with(best, &|plan| Plan { expand_refined, ..plan }));
+        best = self.best(&format!("{what}: late expansion"), late.to_vec())?;
+        // What was settled first, once more with the rest as it is now.
+        let plan = best.plan;
+        let near = [plan.width.saturating_sub(2).max(1), plan.width, plan.width + 2].map(|width| {
+            [1, 2, 4, 6].map(|reconsider| with(best, &|plan| Plan { width, reconsider, ..plan }))
+        });
+        self.best(&format!("{what}: width and rows again"), near.into_iter().flatten().collect())
     }
 }

@@ -25,13 +25,15 @@ pub(super) struct Spec {
     pub(super) oracle: Oracle,
     pub(super) blind: bool,
     pub(super) deepest: u32,
+    /// Where texts were drawn at a temperature, proposals are too, with the same noise.
+    pub(super) coupled: bool,
 }
 
 impl Spec {
     /// A plan with calibrated scores.
     pub(super) const fn new(plan: Plan) -> Self {
         let (oracle, threshold) = (Oracle::None, Threshold::None);
-        Self { plan, calibrated: true, threshold, oracle, blind: false, deepest: u32::MAX }
+        Self { plan, calibrated: true, threshold, oracle, blind: false, deepest: u32::MAX, coupled: true }
     }
 
     /// The variant, with `fitted` tables for its children and refined candidates.
@@ -50,6 +52,7 @@ impl Spec {
             oracle: self.oracle,
             blind: self.blind,
             deepest: self.deepest,
+            coupled: self.coupled,
             ..Variant::new(self.plan, tables)
         }
     }
@@ -86,6 +89,7 @@ impl fmt::Display for Spec {
             ("oracle in first passes", self.oracle == Oracle::First),
             ("oracle in second passes", self.oracle == Oracle::Second),
             ("raw scores", !self.calibrated),
+            ("not coupled", !self.coupled),
         ];
         for (name, _) in flags.iter().filter(|(_, set)| *set) {
             write!(f, ", {name}")?;
@@ -125,6 +129,7 @@ mod tests {
             Spec { oracle: Oracle::Second, ..spec },
             Spec { blind: true, ..spec },
             Spec { deepest: 1, ..spec },
+            Spec { coupled: false, ..spec },
         ];
         let names: std::collections::HashSet<String> = all.iter().map(Spec::to_string).collect();
         assert_eq!(names.len(), all.len(), "{names:?}");

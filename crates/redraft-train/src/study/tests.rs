@@ -52,9 +52,13 @@ fn options(directory: &Path) -> StudyOptions {
         work: at("work"),
         out: at("study"),
         texts: None,
+        ablation_texts: 3,
+        drawn_texts: 4,
+        drawn_tokens: 7,
         held_out_texts: None,
         sampled: 1.0,
         training_tokens: None,
+        earlier: vec![(7, at("drafter.safetensors"))],
         bench: None,
         seed: 1,
     }
@@ -87,13 +91,25 @@ fn a_study_runs_once_and_says_the_same_again() {
     let tau = headline["tau_baseline"].as_f64().unwrap();
     assert!((1.0..6.0).contains(&tau), "one token a round at least: {tau}");
     let results: serde_json::Value = serde_json::from_str(&text("results.json")).unwrap();
+    let drawn: u64 = std::fs::read_to_string(options.work.join("drawn-4-7-1.jsonl"))
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .map(|line| line["response_ids"].as_array().unwrap().len() as u64 - 1)
+        .sum();
+    let mut temperatures = std::collections::BTreeMap::new();
     for experiment in results["experiments"].as_array().unwrap() {
+        let (texts, hot) = (experiment["texts"].as_u64().unwrap(), experiment["temperature"] == 1.0);
+        *temperatures.entry(hot).or_insert(0) += 1;
         for entry in experiment["entries"].as_array().unwrap() {
             let emitted = entry["all"]["emitted"].as_u64().unwrap();
             // The first token of an answer is the prompt's.
-            assert_eq!(emitted, TEXTS as u64 * 8, "{}", entry["plan"]);
+            assert_eq!(emitted, if hot { drawn } else { texts * 8 }, "{}", entry["plan"]);
         }
     }
+    assert!(temperatures[&false] > 9 && temperatures[&true] == 5, "{temperatures:?}");
+    let growth = results["baseline_by_training_tokens"].as_array().unwrap();
+    assert_eq!(growth[0]["tau"], growth[1]["tau"], "the same drafter at two times");
     assert!(text("README.md").contains("## Verdict at N = 15"), "a verdict");
     let replayed = |said: &RefCell<Vec<String>>| {
         said.borrow().iter().filter(|line| line.contains("texts, ") || line.contains("tables for")).count()
