@@ -8,6 +8,7 @@ mod error;
 pub mod generate;
 mod ops;
 pub mod prepare;
+mod random;
 pub mod replay;
 pub mod study;
 pub mod target;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use burn::tensor::Device;
 use clap::Args;
+use redraft_decode::draft::Plan;
 
 use super::{FitOptions, calibrate, with_tables};
 use crate::corpus::write_atomically;
@@ -39,7 +40,7 @@ impl CalibrateArgs {
     pub fn run(&self, device: &Device) -> Result<String, TrainError> {
         let options = FitOptions { strength: self.strength, hesitant: self.hesitant };
         options.check()?;
-        let plan = self.plan.plan()?;
+        let plan = self.plan.plan(Plan::default().reconsider)?;
         let corpus = self.input.corpus()?;
         let texts = self.input.texts(&corpus, Split::HeldOut)?;
         let loaded = self.input.load(texts.longest(), device)?;

@@ -205,7 +205,11 @@ mod tests {
         let mut twice = samples.clone();
         twice.add(&samples);
         assert_eq!(twice.edges[0][0][0][0], cell(2.0, 2.0), "added up");
-        assert_eq!((twice.gains[1][16], twice.rounds, twice.unsure.len()), (cell(2.0, 2.0), 2, 4), "all of it");
+        assert_eq!(
+            (twice.gains[1][16], twice.rounds, twice.unsure.len()),
+            (cell(2.0, 2.0), 2, 4),
+            "all of it"
+        );
         assert!((samples.refined.all - 2.0 * f64::from((-1.3_f32).exp())).abs() < 1e-6, "probabilities");
     }
 

@@ -1,12 +1,12 @@
 //! `generate`.
 
-use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::io::BufRead as _;
+use std::path::PathBuf;
 
 use clap::Args;
 use redraft_text::{Message, RenderOptions, Special};
 use redraft_train::TrainError;
+use redraft_train::data::open;
 use redraft_train::generate::{GenerateOptions, generate};
 use redraft_train::target::{Target, TargetFile};
 use serde::Deserialize;
@@ -61,7 +61,8 @@ impl Generate {
             problem: "has no chat template to put prompts in".to_owned(),
         })?;
         let (mut prompts, mut left_out) = (Vec::new(), 0);
-        for (line, text) in lines(&self.prompts)?.into_iter().enumerate() {
+        for (line, text) in open(&self.prompts)?.lines().enumerate() {
+            let text = text.map_err(TrainError::io(&self.prompts))?;
             let failed =
                 |problem: String| TrainError::Data { file: self.prompts.clone(), line: line + 1, problem };
             if text.trim().is_empty() {
@@ -93,19 +94,4 @@ impl Generate {
         println!("{} answers in {}; {left_out} prompts were too long", prompts.len(), self.out.display());
         Ok(())
     }
-}
-
-fn lines(path: &Path) -> Result<Vec<String>, TrainError> {
-    let file = File::open(path).map_err(TrainError::io(path))?;
-    let reader: Box<dyn Read> = if path.extension().is_some_and(|extension| extension == "zst") {
-        let decoder = ruzstd::decoding::StreamingDecoder::new(BufReader::new(file));
-        Box::new(decoder.map_err(|error| TrainError::Data {
-            file: path.to_owned(),
-            line: 1,
-            problem: format!("not a Zstandard file: {error}"),
-        })?)
-    } else {
-        Box::new(file)
-    };
-    BufReader::new(reader).lines().collect::<Result<_, _>>().map_err(TrainError::io(path))
 }

@@ -3,7 +3,7 @@
 mod read;
 mod vocabulary;
 
-pub use read::{Reader, read_files};
+pub use read::{Reader, open, read_files};
 pub use vocabulary::draft_vocabulary;
 
 use serde::{Deserialize, Serialize};

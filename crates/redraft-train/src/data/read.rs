@@ -28,6 +28,24 @@ struct Turn {
     content: String,
 }
 
+/// Opens a text file, `.zst` ones through the decoder of Zstandard.
+///
+/// # Errors
+/// [`TrainError::Io`]; [`TrainError::Data`] for a file that ends in `.zst` and is no such file.
+pub fn open(path: &Path) -> Result<Box<dyn BufRead>, TrainError> {
+    let file = File::open(path).map_err(TrainError::io(path))?;
+    if path.extension().is_none_or(|extension| extension != "zst") {
+        return Ok(Box::new(BufReader::new(file)));
+    }
+    let decoder = ruzstd::decoding::StreamingDecoder::new(BufReader::new(file));
+    let decoder = decoder.map_err(|error| TrainError::Data {
+        file: path.to_owned(),
+        line: 1,
+        problem: format!("not a Zstandard file: {error}"),
+    })?;
+    Ok(Box::new(BufReader::new(decoder)))
+}
+
 /// Turns lines into samples.
 pub struct Reader<'a> {
     /// Tokens of the target: ids must be below.
@@ -47,19 +65,7 @@ impl Reader<'_> {
     /// # Errors
     /// [`TrainError::Data`] with file and line for the first line that is neither, [`TrainError::Io`] otherwise.
     pub fn read(&self, path: &Path) -> Result<Vec<Sample>, TrainError> {
-        let file = File::open(path).map_err(TrainError::io(path))?;
-        let compressed = path.extension().is_some_and(|extension| extension == "zst");
-        let bytes: Box<dyn Read> = if compressed {
-            let decoder = ruzstd::decoding::StreamingDecoder::new(BufReader::new(file));
-            Box::new(decoder.map_err(|error| TrainError::Data {
-                file: path.to_owned(),
-                line: 1,
-                problem: format!("not a Zstandard file: {error}"),
-            })?)
-        } else {
-            Box::new(file)
-        };
-        let mut lines = BufReader::new(bytes);
+        let mut lines = open(path)?;
         let mut samples = Vec::new();
         let mut text = Vec::new();
         for line in 1.. {

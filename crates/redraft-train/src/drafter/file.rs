@@ -12,6 +12,7 @@ use redraft_gguf::GgmlType;
 use super::Drafter;
 use crate::error::TrainError;
 use crate::prepare::floats;
+use crate::random::Random;
 use crate::target::Target;
 
 /// Weight of a new drafter's last norm. At 1 its first guesses are as decided as the target's own and nearly all wrong:
@@ -19,24 +20,11 @@ use crate::target::Target;
 /// from 0.3, 5.71 from 0.2 with 0.3 of the capture passed on, and 6.00 from 0.3 with nothing passed on.
 const FIRST_SCALE: f32 = 0.3;
 
-/// SplitMix64, to start weights from a seed whatever the device.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    /// `[rows, columns]` with mean 0 and the deviation 1 / sqrt(columns), times `gain`.
-    #[expect(clippy::cast_possible_truncation, reason = "rounding to f32 is the point")]
-    fn matrix(&mut self, rows: usize, columns: usize, gain: f64) -> Vec<f32> {
-        let width = gain * (3.0 / columns as f64).sqrt();
-        (0..rows * columns).map(|_| ((2.0 * self.next() - 1.0) * width) as f32).collect()
-    }
+/// `[rows, columns]` with mean 0 and the deviation 1 / sqrt(columns), times `gain`.
+#[expect(clippy::cast_possible_truncation, reason = "rounding to f32 is the point")]
+fn drawn(random: &mut Random, rows: usize, columns: usize, gain: f64) -> Vec<f32> {
+    let width = gain * (3.0 / columns as f64).sqrt();
+    (0..rows * columns).map(|_| ((2.0 * random.unit() - 1.0) * width) as f32).collect()
 }
 
 fn matrix(values: Vec<f32>, rows: usize, device: &Device) -> Param<Tensor<2>> {
@@ -83,8 +71,9 @@ impl Drafter {
     ) -> Result<Self, TrainError> {
         let [hidden, wide, ffn] = [config.hidden, config.target_hidden, config.ffn].map(|size| size as usize);
         let (queries, keys) = (config.queries() as usize, config.keys() as usize);
-        let mut random = Random(seed);
-        let mut fc = random.matrix(hidden, 3 * wide, 0.3);
+        let mut random = Random::new(seed);
+        let mut draw = |rows, columns, gain| drawn(&mut random, rows, columns, gain);
+        let mut fc = draw(hidden, 3 * wide, 0.3);
         if hidden == wide {
             for (row, line) in fc.chunks_exact_mut(3 * wide).enumerate() {
                 line[2 * wide + row] += 1.0;
@@ -93,7 +82,7 @@ impl Drafter {
         let head = if hidden == wide {
             floats(target.folded_head_rows(draft_ids))?
         } else {
-            random.matrix(draft_ids.len(), hidden, 1.0)
+            draw(draft_ids.len(), hidden, 1.0)
         };
         let ones = |length: usize| vector(vec![1.0; length], device);
         let norms = if config.fc_norm { vec![ones(wide), ones(wide), ones(wide)] } else { Vec::new() };
@@ -102,18 +91,18 @@ impl Drafter {
             fc: matrix(fc, hidden, device),
             input_norm: ones(hidden),
             hidden_norm: ones(hidden),
-            q: matrix(random.matrix(queries, 2 * hidden, 1.0), queries, device),
-            k: matrix(random.matrix(keys, 2 * hidden, 1.0), keys, device),
-            v: matrix(random.matrix(keys, 2 * hidden, 1.0), keys, device),
-            output: matrix(random.matrix(hidden, queries, 0.5), hidden, device),
+            q: matrix(draw(queries, 2 * hidden, 1.0), queries, device),
+            k: matrix(draw(keys, 2 * hidden, 1.0), keys, device),
+            v: matrix(draw(keys, 2 * hidden, 1.0), keys, device),
+            output: matrix(draw(hidden, queries, 0.5), hidden, device),
             ffn_norm: ones(hidden),
-            gate: matrix(random.matrix(ffn, hidden, 1.0), ffn, device),
-            up: matrix(random.matrix(ffn, hidden, 1.0), ffn, device),
-            down: matrix(random.matrix(hidden, ffn, 0.5), hidden, device),
+            gate: matrix(draw(ffn, hidden, 1.0), ffn, device),
+            up: matrix(draw(ffn, hidden, 1.0), ffn, device),
+            down: matrix(draw(hidden, ffn, 0.5), hidden, device),
             norm: vector(vec![FIRST_SCALE; hidden], device),
             head: matrix(head, draft_ids.len(), device),
             pass: vector(vec![0.0; hidden], device),
-            adapter_down: matrix(random.matrix(rank, 2 * hidden, 1.0), rank, device),
+            adapter_down: matrix(draw(rank, 2 * hidden, 1.0), rank, device),
             adapter_up: matrix(vec![0.0; hidden * rank], hidden, device),
         })
     }
@@ -144,8 +133,9 @@ impl Drafter {
                 (load("reconsider.down.weight", rank)?, load("reconsider.up.weight", config.hidden)?)
             }
             None => {
-                let mut random = Random(seed);
-                let down = matrix(random.matrix(rank, 2 * hidden, 1.0), rank, device);
+                let mut random = Random::new(seed);
+                let mut draw = |rows, columns, gain| drawn(&mut random, rows, columns, gain);
+                let down = matrix(draw(rank, 2 * hidden, 1.0), rank, device);
                 (down, matrix(vec![0.0; hidden * rank], hidden, device))
             }
         };

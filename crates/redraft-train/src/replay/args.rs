@@ -153,7 +153,8 @@ impl InputArgs {
     }
 }
 
-/// Flags of a plan. What is absent is that of [`Plan::default`].
+/// Flags of a plan. What is absent is that of [`Plan::default`]; whether a plan without `--reconsider` has second passes is
+/// for the command to say.
 #[derive(Clone, Debug, Default, Args)]
 pub struct PlanArgs {
     /// Drafted tokens that are verified at once
@@ -168,7 +169,7 @@ pub struct PlanArgs {
     /// Continuations kept of each
     #[arg(long, value_name = "C")]
     pub children: Option<u32>,
-    /// Hesitant tokens that a step considers a second time
+    /// Hesitant tokens that a step considers a second time [default: replay 0, calibrate 2]
     #[arg(long, value_name = "R")]
     pub reconsider: Option<u32>,
     /// Candidates taken of each second pass
@@ -206,13 +207,18 @@ pub enum GateArg {
 }
 
 impl PlanArgs {
-    /// The plan.
+    /// The plan, with `reconsider` second passes in a step unless the flags say how many.
     ///
     /// # Errors
-    /// [`TrainError::Setting`] when it does not validate.
-    pub fn plan(&self) -> Result<Plan, TrainError> {
+    /// [`TrainError::Setting`] when it does not validate, or flags ask for second passes that it does not have.
+    pub fn plan(&self, reconsider: u32) -> Result<Plan, TrainError> {
         let default = Plan::default();
-        let reconsider = self.reconsider.unwrap_or(default.reconsider);
+        let reconsider = self.reconsider.unwrap_or(reconsider);
+        let asked = self.refined.is_some() || self.expand_refined || self.control || self.no_recurrence;
+        if reconsider == 0 && asked {
+            let wanted = "at least 1 with --refined, --expand-refined, --control or --no-recurrence";
+            return Err(TrainError::setting("--reconsider", wanted, reconsider));
+        }
         let gate = match self.gate {
             _ if reconsider == 0 => Gate::Off,
             GateArg::Top1 => Gate::Top1,
@@ -259,7 +265,7 @@ impl ReplayArgs {
     /// # Errors
     /// [`TrainError`] names the file or flag.
     pub fn run(&self, device: &Device) -> Result<String, TrainError> {
-        let plan = self.plan.plan()?;
+        let plan = self.plan.plan(0)?;
         let corpus = self.input.corpus()?;
         let split = if self.all { Split::Train } else { Split::HeldOut };
         let texts = self.input.texts(&corpus, split)?;

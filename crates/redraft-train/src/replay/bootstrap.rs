@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::counts::Run;
+use crate::random::Random;
 
 /// Resamples of an interval.
 const RESAMPLES: usize = 10_000;
@@ -66,7 +67,7 @@ fn interval(prompts: &[Sums], seed: u64, figure: impl Fn(&Sums) -> f64) -> Optio
         })
     };
     let value = figure(&total(&mut prompts.iter()));
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut figures: Vec<f64> = (0..RESAMPLES)
         .map(|_| figure(&total(&mut (0..prompts.len()).map(|_| &prompts[random.below(prompts.len())]))))
         .filter(|figure| figure.is_finite())
@@ -74,23 +75,6 @@ fn interval(prompts: &[Sums], seed: u64, figure: impl Fn(&Sums) -> f64) -> Optio
     figures.sort_by(f64::total_cmp);
     let at = |numerator: usize| figures.get(figures.len().saturating_sub(1) * numerator / 1000).copied();
     value.is_finite().then_some(Interval { value, low: at(25)?, high: at(975)? })
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    /// Below `bound`, which is not 0.
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        // The high half of a product: even to 2⁻⁶⁴, which no interval shows. It is below `bound`.
-        #[expect(clippy::cast_possible_truncation, reason = "below a usize")]
-        let below = ((u128::from(z ^ (z >> 31)) * bound as u128) >> 64) as usize;
-        below
-    }
 }
 
 #[cfg(test)]

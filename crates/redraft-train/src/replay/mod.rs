@@ -135,7 +135,10 @@ impl<'a> Replayer<'a> {
             variants.iter().flat_map(|variant| all.clone().map(move |text| Job { text, variant })).collect();
         let mut counts = self.run(&jobs, &mut |_, _, _, _| {})?.into_iter();
         let ids = self.ids();
-        Ok(variants.iter().map(|_| Run { texts: ids.iter().cloned().zip(counts.by_ref()).collect() }).collect())
+        Ok(variants
+            .iter()
+            .map(|_| Run { texts: ids.iter().cloned().zip(counts.by_ref()).collect() })
+            .collect())
     }
 
     /// The texts, in order.

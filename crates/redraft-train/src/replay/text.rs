@@ -137,9 +137,8 @@ impl<'a> TextSet<'a> {
         let total = prompts.len().max(1);
         let kept = |place: usize| count >= total || place * count / total != (place + 1) * count / total;
         let place: HashMap<u64, usize> = prompts.into_iter().enumerate().map(|(at, id)| (id, at)).collect();
-        let chosen = |item: &&Item| {
-            place.get(&prompt_id(self.entry(item.index))).is_some_and(|&place| kept(place))
-        };
+        let chosen =
+            |item: &&Item| place.get(&prompt_id(self.entry(item.index))).is_some_and(|&place| kept(place));
         Self { corpus: self.corpus, items: self.items.iter().filter(chosen).cloned().collect() }
     }
 

@@ -146,9 +146,8 @@ impl<'a> Runner<'a> {
             .flat_map(|&at| half.iter().enumerate().map(move |(text, half)| (at, text, *half)))
             .map(|(at, text, half)| Job { text, variant: &variants[at][half] })
             .collect();
-        let (counts, ids) = self.with_replayer(|replayer| {
-            Ok((replayer.run(&jobs, &mut |_, _, _, _| {})?, replayer.ids()))
-        })?;
+        let (counts, ids) =
+            self.with_replayer(|replayer| Ok((replayer.run(&jobs, &mut |_, _, _, _| {})?, replayer.ids())))?;
         for (&at, counts) in missing.iter().zip(counts.chunks_exact(half.len())) {
             let run = Run { texts: ids.iter().cloned().zip(counts.iter().cloned()).collect() };
             self.store(&keys[at], &run)?;

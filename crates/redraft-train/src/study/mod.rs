@@ -79,8 +79,13 @@ pub struct StudyOptions {
 }
 
 /// How features of texts to be replayed are made: no split and no vocabulary, only features are wanted.
-const FEATURES: PrepareOptions =
-    PrepareOptions { captures: [0, 1, 2], draft_vocab: 1, held_out: 0.0, batch_tokens: 2048, progress: false };
+const FEATURES: PrepareOptions = PrepareOptions {
+    captures: [0, 1, 2],
+    draft_vocab: 1,
+    held_out: 0.0,
+    batch_tokens: 2048,
+    progress: false,
+};
 
 #[derive(Deserialize)]
 struct Line {
@@ -150,8 +155,7 @@ pub fn run(options: &StudyOptions, device: &Device, progress: &dyn Fn(&str)) -> 
         Ok::<Part, TrainError>(Part { temperature, texts: count, sets, experiments, runs, seed })
     };
     let main = part(&texts, plans::arms(&chosen), 0.0)?;
-    let drawn_part =
-        drawn_texts.map(|texts| part(&texts, plans::drawn(&chosen), TEMPERATURE)).transpose()?;
+    let drawn_part = drawn_texts.map(|texts| part(&texts, plans::drawn(&chosen), TEMPERATURE)).transpose()?;
     let ablations = part(&fewer, plans::ablations(&chosen), 0.0)?;
     let trained = corpus.manifest().samples.iter().filter(|entry| entry.split == Split::Train);
     let training_tokens = options
@@ -176,17 +180,7 @@ pub fn run(options: &StudyOptions, device: &Device, progress: &dyn Fn(&str)) -> 
         drawn: drawn.as_ref().map(|_| format!("{seeds}, of at most {} tokens", options.drawn_tokens)),
         flags: options.flags(),
     };
-    let report = Report {
-        facts,
-        chosen,
-        budget,
-        sweep,
-        main,
-        ablations,
-        drawn: drawn_part,
-        growth,
-        bench,
-    };
+    let report = Report { facts, chosen, budget, sweep, main, ablations, drawn: drawn_part, growth, bench };
     report.write(&options.out)
 }
 
@@ -218,9 +212,10 @@ fn grown(
     seed: u64,
 ) -> Result<Earlier, TrainError> {
     let runs = runner.runs(texts, &[baseline])?;
-    let tau = runs.first().and_then(|run| tau(run, seed)).ok_or_else(|| {
-        TrainError::setting("--evaluation", "answers of at least two tokens", "none")
-    })?;
+    let tau = runs
+        .first()
+        .and_then(|run| tau(run, seed))
+        .ok_or_else(|| TrainError::setting("--evaluation", "answers of at least two tokens", "none"))?;
     Ok(Earlier { tokens, drafter: file_name(drafter), tau })
 }
 

@@ -32,13 +32,17 @@ fn named(entries: &[(&str, Spec)]) -> Vec<(String, Spec)> {
 /// The arms of a size, each as `change` has it.
 fn arms_of(chosen: &Chosen, change: impl Fn(Spec) -> Spec) -> Vec<(String, Spec)> {
     let same = Spec { plan: Plan { control: true, ..chosen.reconsider.plan }, ..chosen.reconsider };
-    named(&[
+    let mut arms = named(&[
         ("baseline", change(chosen.baseline)),
         ("baseline with k + R rows", change(chosen.equal_rows)),
         ("top-k control", change(chosen.control)),
-        ("top-k control, the plan of reconsideration", change(same)),
         (RECONSIDERATION, change(chosen.reconsider)),
-    ])
+    ]);
+    // A first pass has eight candidates: it may have too few for the children and as many again.
+    if same != chosen.control && same.plan.validate().is_ok() {
+        arms.insert(3, ("top-k control, the plan of reconsideration".to_owned(), change(same)));
+    }
+    arms
 }
 
 /// The arms of all sizes.

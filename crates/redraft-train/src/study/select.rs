@@ -111,7 +111,8 @@ fn settle(
     let control = sweep.passes("the top-k control", true, like.map(|like| like.control))?;
     // The very plan of reconsideration is one that its control may have.
     let same = Spec { plan: Plan { control: true, ..reconsider.plan }, ..reconsider };
-    let control = sweep.best("the top-k control, or with the plan of reconsideration", vec![control, same])?;
+    let control =
+        sweep.best("the top-k control, or with the plan of reconsideration", vec![control, same])?;
     let rows = reconsider.plan.step_rows();
     let widths: Vec<u32> = WIDTHS.into_iter().chain([rows]).filter(|width| *width <= rows).collect();
     let equal_rows = sweep.trees("the baseline with as many rows as reconsideration", &widths)?;

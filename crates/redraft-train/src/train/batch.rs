@@ -5,6 +5,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use crate::corpus::Corpus;
 use crate::error::TrainError;
+use crate::random::Random;
 
 /// The rows that have a loss at one step of the unrolling.
 #[derive(Clone, Debug)]
@@ -46,7 +47,7 @@ pub(crate) fn plan(corpus: &Corpus, samples: &[usize], batch_tokens: usize, seed
     const POOL: usize = 64;
     let length = |index: usize| corpus.manifest().samples[index].tokens.len();
     let mut order = samples.to_vec();
-    shuffle(&mut order, seed);
+    Random::new(seed).shuffle(&mut order);
     let mut batches = Vec::new();
     for pool in order.chunks_mut(POOL) {
         pool.sort_by_key(|&index| (length(index), index));
@@ -60,21 +61,8 @@ pub(crate) fn plan(corpus: &Corpus, samples: &[usize], batch_tokens: usize, seed
         }
         batches.push(batch);
     }
-    shuffle(&mut batches, seed ^ 0x5851_f42d_4c95_7f2d);
+    Random::new(seed ^ 0x5851_f42d_4c95_7f2d).shuffle(&mut batches);
     batches
-}
-
-/// Fisher and Yates, with SplitMix64.
-fn shuffle<T>(items: &mut [T], seed: u64) {
-    let mut state = seed;
-    for last in (1..items.len()).rev() {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        #[expect(clippy::cast_possible_truncation, reason = "at most `last`")]
-        let other = ((u128::from(z ^ (z >> 31)) * (last as u128 + 1)) >> 64) as usize;
-        items.swap(last, other);
-    }
 }
 
 impl Batch {

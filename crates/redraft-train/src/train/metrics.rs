@@ -89,7 +89,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    pub(super) fn push(&mut self, step: StepMetrics, _weight: f64) {
+    pub(super) fn push(&mut self, step: StepMetrics) {
         self.steps.push(step);
         self.refresh();
     }

@@ -3,6 +3,7 @@
 pub mod batch;
 mod checkpoint;
 mod curves;
+mod gradients;
 pub mod loss;
 mod metrics;
 pub mod unroll;
@@ -11,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use burn::grad_clipping::GradientClippingConfig;
-use burn::module::{Module as _, Param};
-use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer};
+use burn::module::Module as _;
+use burn::optim::{AdamWConfig, ModuleOptimizer};
 use burn::tensor::{Device, Tensor};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
@@ -21,11 +22,10 @@ use crate::corpus::Corpus;
 use crate::data::Split;
 use crate::drafter::{Drafter, Frame};
 use crate::error::TrainError;
-use batch::Batch;
 use checkpoint::{Checkpoints, State};
-use loss::{Objective, score};
+use gradients::{evaluate, frozen, load, step};
+use loss::Objective;
 pub use metrics::{Metrics, StepMetrics};
-use unroll::unroll;
 
 /// Which weights learn, and from what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -303,123 +303,6 @@ pub fn train(setting: &Setting<'_>, drafter: Drafter, options: &TrainOptions) ->
     let drafter = checkpoints.best(drafter)?;
     let best = state.best.unwrap_or_default();
     Ok(Outcome { drafter: drafter.valid(), best, steps: state.step })
-}
-
-fn load(setting: &Setting<'_>, indices: &[usize], steps: usize) -> Result<Batch, TrainError> {
-    Batch::load(setting.corpus, indices, steps, &setting.draft_index, &setting.teacher_head, &setting.device)
-}
-
-/// Stops gradients of what a stage leaves alone.
-fn frozen(mut drafter: Drafter, stage: Stage) -> Drafter {
-    let (first, second) = match stage {
-        Stage::Base => (true, false),
-        Stage::Reconsider => (false, true),
-        Stage::Joint => (true, true),
-    };
-    let matrices = [
-        &mut drafter.fc,
-        &mut drafter.q,
-        &mut drafter.k,
-        &mut drafter.v,
-        &mut drafter.output,
-        &mut drafter.gate,
-        &mut drafter.up,
-        &mut drafter.down,
-        &mut drafter.head,
-    ];
-    matrices.into_iter().for_each(|param| require(param, first));
-    let vectors =
-        [&mut drafter.input_norm, &mut drafter.hidden_norm, &mut drafter.ffn_norm, &mut drafter.norm];
-    vectors.into_iter().for_each(|param| require(param, first));
-    drafter.fc_norm.iter_mut().for_each(|param| require(param, first));
-    require(&mut drafter.pass, second);
-    require(&mut drafter.adapter_down, second);
-    require(&mut drafter.adapter_up, second);
-    drafter
-}
-
-fn require<const D: usize>(param: &mut Param<Tensor<D>>, wanted: bool) {
-    let id = param.id;
-    *param = Param::initialized(id, param.val().without_autodiff().autodiff().set_require_grad(wanted));
-}
-
-/// Gradients and metrics of a batch.
-fn step(
-    setting: &Setting<'_>,
-    drafter: &Drafter,
-    batch: &Batch,
-    options: &TrainOptions,
-) -> Result<(GradientsParams, Metrics), TrainError> {
-    let second = options.stage != Stage::Base;
-    let outputs = unroll(drafter, &setting.frame, batch, second);
-    let mut metrics = Metrics::default();
-    let mut total: Option<Tensor<1>> = None;
-    let mut weight = 1.0;
-    for (rows, output) in batch.steps.iter().zip(outputs) {
-        let mean = weight / rows.count as f64;
-        weight *= options.decay;
-        let teacher = batch.teacher.clone().select(0, rows.teachers.clone());
-        let choice = batch.choice.clone().select(0, rows.teachers.clone());
-        let logits = drafter.logits(output.first);
-        let first = score(&logits, teacher.clone(), choice.clone(), options.objective);
-        let mut add = |surrogate: Tensor<1>| {
-            total = Some(match total.take() {
-                Some(sum) => sum + surrogate,
-                None => surrogate,
-            });
-        };
-        let mut measured = StepMetrics::of(&first, None, options.hesitant)?;
-        if let Some(normed) = output.second {
-            let logits = drafter.logits(normed);
-            let scores = score(&logits, teacher, choice, options.objective);
-            measured = StepMetrics::of(&first, Some(&scores), options.hesitant)?;
-            let certainty = batch.certainty.clone().select(0, rows.teachers.clone());
-            let hesitant = first.unsure.clone().greater_scalar(options.hesitant).float();
-            let wrong = first.right.clone().neg().add_scalar(1.0).mul_scalar(options.second_wrong);
-            let extra = certainty.mul_scalar(options.second_decisive).add_scalar(1.0) + wrong;
-            let weights = (hesitant * extra).add_scalar(options.second_base);
-            add(scores.surrogate(logits, weights.mul_scalar(mean * options.second_weight)));
-        }
-        if options.stage != Stage::Reconsider {
-            let ones = first.loss.ones_like().mul_scalar(mean);
-            add(first.surrogate(logits, ones));
-        }
-        metrics.push(measured, weight);
-    }
-    let total = total
-        .ok_or_else(|| TrainError::setting("--data", "answers of at least two tokens", "a batch without"))?;
-    Ok((GradientsParams::from_grads(total.backward(), drafter), metrics))
-}
-
-/// Metrics on held-out samples, without gradients.
-///
-/// # Errors
-/// [`TrainError`] when the corpus cannot be read.
-pub fn evaluate(
-    setting: &Setting<'_>,
-    drafter: &Drafter,
-    samples: &[usize],
-    options: &TrainOptions,
-) -> Result<Metrics, TrainError> {
-    let drafter = drafter.valid();
-    let mut sum = Metrics::default();
-    for indices in batch::plan(setting.corpus, samples, options.batch_tokens, 0) {
-        let batch = load(setting, &indices, options.steps)?;
-        let outputs = unroll(&drafter, &setting.frame, &batch, options.stage != Stage::Base);
-        let mut metrics = Metrics::default();
-        for (rows, output) in batch.steps.iter().zip(outputs) {
-            let teacher = batch.teacher.clone().select(0, rows.teachers.clone());
-            let choice = batch.choice.clone().select(0, rows.teachers.clone());
-            let first =
-                score(&drafter.logits(output.first), teacher.clone(), choice.clone(), options.objective);
-            let again = output
-                .second
-                .map(|normed| score(&drafter.logits(normed), teacher, choice, options.objective));
-            metrics.push(StepMetrics::of(&first, again.as_ref(), options.hesitant)?, 1.0);
-        }
-        sum.merge(&metrics);
-    }
-    Ok(sum)
 }
 
 /// The directory of a stage's run.
