@@ -13,7 +13,7 @@ use crate::error::TrainError;
 /// (nodes, depth) of the sizes that are reported; the first of them is the headline's.
 pub(super) const SIZES: [(u32, u32); 4] = [(15, 5), (3, 3), (7, 4), (31, 6)];
 const WIDTHS: [u32; 4] = [2, 4, 6, 8];
-const CHILDREN: [u32; 3] = [2, 4, 6];
+const CHILDREN: [u32; 4] = [2, 4, 6, 8];
 const ROWS: [u32; 5] = [1, 2, 3, 4, 6];
 
 /// What was settled for a size.
