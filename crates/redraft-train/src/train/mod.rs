@@ -5,6 +5,7 @@ mod checkpoint;
 mod curves;
 pub mod loss;
 mod metrics;
+mod rows;
 pub mod unroll;
 
 use std::path::{Path, PathBuf};
