@@ -1,6 +1,8 @@
 //! What the drafter is told: the target's distribution over the draft vocabulary.
 
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{Device, Int, Tensor};
+
+use super::rows;
 
 /// What training lowers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, clap::ValueEnum)]
@@ -24,13 +26,24 @@ pub struct Scores {
     pub unsure: Tensor<2>,
     /// 1 where the drafter's first token is the target's, `[rows, 1]`.
     pub right: Tensor<2>,
-    gradient: Tensor<2>, // of the objective by the logits, [rows, draft vocab]
+    pub(super) gradient: Tensor<2>, // of the objective by the logits, [rows, draft vocab]
 }
 
 /// Compares `logits`, `[rows, draft vocab]`, with the `teacher`'s distribution of each row and its `choice`.
 #[must_use]
 pub fn score(logits: &Tensor<2>, teacher: Tensor<2>, choice: Tensor<1, Int>, objective: Objective) -> Scores {
     let z = logits.clone().without_autodiff();
+    if z.device() == Device::flex()
+        && let Ok(choice) = choice.clone().into_data().convert::<i64>().try_into_vec()
+        && let Some(scores) = rows::score(&z, teacher.clone(), &choice, objective)
+    {
+        return scores;
+    }
+    by_tensors(z, teacher, choice, objective)
+}
+
+/// [`score`] as tensor operations, for any device; `z` is outside of the graph of gradients.
+fn by_tensors(z: Tensor<2>, teacher: Tensor<2>, choice: Tensor<1, Int>, objective: Objective) -> Scores {
     let (best, at) = z.clone().max_dim_with_indices(1);
     let weights = (z.clone() - best.clone()).exp();
     let sum = weights.clone().sum_dim(1);
@@ -63,9 +76,41 @@ impl Scores {
 
 #[cfg(test)]
 mod tests {
-    use super::{Objective, score};
+    use super::{Objective, by_tensors, score};
     use burn::tensor::activation::log_softmax;
-    use burn::tensor::{Device, Int, Tensor};
+    use burn::tensor::{Device, Distribution, Int, Tensor};
+
+    /// The passes over rows against the tensor operations.
+    #[test]
+    fn rows_score_as_tensors_do() {
+        let plain = Device::flex();
+        plain.seed(3);
+        let normal = Distribution::Normal(0.0, 2.0);
+        let z = Tensor::<2>::random([33, 100], normal, &plain);
+        let p = burn::tensor::activation::softmax(Tensor::<2>::random([33, 100], normal, &plain), 1);
+        // Every other choice is the drafter's own first token, so that both answers occur.
+        let tops: Vec<i64> = z.clone().argmax(1).into_data().convert::<i64>().try_into_vec().unwrap();
+        let choices: Vec<i64> =
+            tops.iter().enumerate().map(|(row, top)| if row % 2 == 0 { *top } else { (top + 1) % 100 }).collect();
+        let choice = Tensor::<1, Int>::from_ints(choices.as_slice(), &plain);
+        for objective in [Objective::CrossEntropy, Objective::Acceptance] {
+            let rows = super::rows::score(&z, p.clone(), &choices, objective).expect("dense f32");
+            let tensors = by_tensors(z.clone(), p.clone(), choice.clone(), objective);
+            let values = |tensor: &Tensor<2>| tensor.clone().into_data().into_vec::<f32>().unwrap();
+            assert_eq!(values(&rows.right).iter().sum::<f32>(), 17.0);
+            for (rows, tensors) in [
+                (&rows.loss, &tensors.loss),
+                (&rows.accepted, &tensors.accepted),
+                (&rows.unsure, &tensors.unsure),
+                (&rows.right, &tensors.right),
+                (&rows.gradient, &tensors.gradient),
+            ] {
+                for (found, wanted) in values(rows).iter().zip(values(tensors)) {
+                    assert!((found - wanted).abs() < 1e-5, "{objective:?}: {found} and {wanted}");
+                }
+            }
+        }
+    }
 
     /// The closed gradients against automatic differentiation of the formulas.
     #[test]

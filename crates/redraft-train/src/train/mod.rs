@@ -6,6 +6,7 @@ mod curves;
 mod gradients;
 pub mod loss;
 mod metrics;
+mod rows;
 pub mod unroll;
 
 use std::path::{Path, PathBuf};
