@@ -262,6 +262,9 @@ fn non_empty(text: &str) -> Result<String, String> {
 fn logit_bias(text: &str) -> Result<(u32, f32), String> {
     let (id, value) = text.split_once('=').ok_or("expected ID=VALUE, as in 42=-1.5")?;
     let id = id.trim().parse().map_err(|_| format!("'{id}' is not a token id"))?;
+    if id >= MAX_VOCAB {
+        return Err(format!("no vocabulary has a token {id}; the largest have {MAX_VOCAB}, counted from 0"));
+    }
     // The only number that is not finite and means something: the token never comes.
     let value = match value.trim().parse::<f32>() {
         Ok(ban) if ban == f32::NEG_INFINITY => ban,
@@ -307,6 +310,9 @@ mod tests {
         assert!(logit_bias("x=1").is_err());
         assert!(logit_bias("1=inf").is_err());
         assert!(logit_bias("1=2e6").is_err());
+        assert!(
+            logit_bias("99999999=1").is_err_and(|reason| reason.starts_with("no vocabulary has a token"))
+        );
         assert_eq!(logit_bias("5=-2"), Ok((5, -2.0)));
         assert_eq!(logit_bias("5=-inf"), Ok((5, f32::NEG_INFINITY)));
     }

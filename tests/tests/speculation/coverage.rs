@@ -1,10 +1,10 @@
 //! Ends inside accepted runs, and that everything which can happen did.
 
-use crate::support::{assert_same, entries, runs, speculated};
+use crate::support::{assert_same, entries, plans, runs, speculated};
 use pollster::block_on;
 use redraft::{
-    EngineOptions, GenerateOptions, OracleEntry, Origin, Plan, Rows, SamplingParams, StopReason, TokenId,
-    Want,
+    EngineOptions, GenerateOptions, OracleEntry, Origin, Plan, Rows, SamplingParams, Step, StopReason,
+    TokenId, Want,
 };
 use redraft_testing::TinyModel;
 use redraft_tests::{answer, load, tiny, tokens};
@@ -16,9 +16,11 @@ fn ends_inside_accepted_runs() {
     let options = EngineOptions { oracle: true, ..EngineOptions::default() };
     let mut engine = load("speculation.ends", &file, options);
     let plan = Plan::tree(15, 5, 4, 4);
+    let others: Vec<(&str, Plan)> = plans().into_iter().chain([("lookup", Plan::lookup(4))]).collect();
     let id = |text: &str| TokenId(engine.tokenizer().id_of(text).expect("a token of every tiny model"));
     let among = vec![(id("<|im_end|>"), 20.0), (id("he"), 25.0), (id("in"), 25.0)];
     let mut inside: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut turns = others.iter().cycle();
     for seed in 0..360u64 {
         let prompt = tokens(seed, 5, 320);
         let sampling =
@@ -56,12 +58,21 @@ fn ends_inside_accepted_runs() {
                 "stop" => StopReason::StopString,
                 _ => StopReason::MaxTokens,
             };
-            // Inside a run: the last token was drafted, or the one before it in the same round.
-            let drafted = fast.0.iter().rev().take(2).any(|step| step.origin != Origin::Target);
-            if plain.1.stop_reason == wanted && drafted {
+            // Inside a run: the last token was drafted, and is not what the target added to a run.
+            let drafted = |steps: &[Step]| steps.last().is_some_and(|step| step.origin != Origin::Target);
+            if plain.1.stop_reason == wanted && drafted(&fast.0) {
                 *inside.entry(what).or_default() += 1;
             }
+            let (name, other) = turns.next().expect("there are plans");
+            let fast = speculated(&mut engine, &prompt, &options, *other);
+            assert_same(&format!("{what}, seed {seed}, {name}"), &plain, &fast);
+            if plain.1.stop_reason == wanted && drafted(&fast.0) {
+                *inside.entry(name).or_default() += 1;
+            }
         }
+    }
+    for (name, _) in others {
+        assert!(inside.contains_key(name), "no answer ended inside a run of {name}: {inside:?}");
     }
     for what in ["eos", "stop", "length"] {
         let count = inside.get(what).copied().unwrap_or(0);

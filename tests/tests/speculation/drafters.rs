@@ -1,9 +1,12 @@
 //! Drafters with weights: random ones, so that hardly anything is accepted and everything must still be the same.
 
 use crate::support::{assert_same, largest, plans, speculated};
-use redraft::{Costs, Curve, EngineOptions, Gate, GenerateOptions, Plan, SamplingParams, Speculation};
+use redraft::{
+    Costs, Curve, EngineOptions, Gate, GenerateOptions, Origin, Plan, SamplingParams, Speculation, TokenId,
+};
 use redraft_testing::{TinyDrafter, TinyModel};
 use redraft_tests::{answer, load, tiny, tokens};
+use std::collections::BTreeMap;
 
 fn options(drafter: &TinyDrafter) -> EngineOptions {
     let drafter = drafter.to_file().expect("a possible drafter");
@@ -71,6 +74,97 @@ fn checked_kernels_of_a_drafter_change_nothing() {
             assert_same(&format!("{name}, T = {temperature}"), &plain, &fast);
             assert_eq!(fast.1.warning, None, "{name}");
         }
+    }
+}
+
+/// At the greatest temperature noise alone decides, so that a drafter of any weights that shares it is nearly always right,
+/// at every depth, and one that does not is right by chance.
+#[test]
+fn coupled_proposals_share_the_noise_of_the_target() {
+    let drafter = TinyDrafter { draft_vocab: 320, ..TinyDrafter::default() };
+    let file = tiny(&drafter.target);
+    let mut engine = load("speculation.drafter.coupled", &file, options(&drafter));
+    for plan in [Plan::chain(3), Plan::reconsider(15, 3, 3, 3, 2, 2)] {
+        let mut accepted = |coupled: bool| {
+            let (mut accepted, mut rounds) = (0, 0);
+            for seed in 0..4 {
+                let prompt = tokens(seed, 9, 320);
+                let sampling = SamplingParams { temperature: 100.0, seed, ..SamplingParams::default() };
+                let options = GenerateOptions {
+                    max_tokens: 40,
+                    ignore_eos: true,
+                    coupled,
+                    sampling,
+                    ..GenerateOptions::default()
+                };
+                let plain = answer(&mut engine, &prompt, options.clone()).expect("an answer");
+                let fast = speculated(&mut engine, &prompt, &options, plan);
+                assert_same(&format!("{plan:?}, coupled: {coupled}, seed {seed}"), &plain, &fast);
+                let stats = fast.1.speculation.expect("speculation was on");
+                (accepted, rounds) = (accepted + stats.accepted, rounds + stats.rounds);
+            }
+            (accepted, rounds)
+        };
+        let (with, without) = (accepted(true), accepted(false));
+        assert!(with.0 > 2 * with.1, "coupled: {} accepted in {} rounds of {plan:?}", with.0, with.1);
+        assert!(without.0 * 4 < without.1, "uncoupled: {} in {} of {plan:?}", without.0, without.1);
+    }
+}
+
+/// What a step's other rows are does not matter to a row: behind the same text, plans of every width and with any number of
+/// second passes have the same scores of the tokens that they share, bit for bit.
+#[test]
+fn a_row_of_the_drafter_is_the_same_in_every_step() {
+    let drafter = TinyDrafter { tables: false, ..TinyDrafter::with_everything() };
+    let file = tiny(&drafter.target);
+    let prompt = tokens(31, 40, 320);
+    for strict in [false, true] {
+        let mut engine =
+            load("speculation.drafter.rows", &file, EngineOptions { strict, ..options(&drafter) });
+        // By the tokens on the way to a node: its score, and how unsure its own row was.
+        let mut known: BTreeMap<Vec<TokenId>, (u32, Option<u32>)> = BTreeMap::new();
+        let (mut scores, mut rows) = (0, 0);
+        let widths = (1..=16).map(|width| (width, 0));
+        for (width, reconsider) in widths.chain([(1, 15), (2, 3), (4, 4), (5, 6), (4, 12)]) {
+            let plan = match reconsider {
+                0 => Plan::tree(31, 4, width, 4),
+                _ => Plan::reconsider(31, 4, width, 4, reconsider, 2),
+            };
+            let options = GenerateOptions {
+                max_tokens: 2,
+                ignore_eos: true,
+                trace: true,
+                speculation: Speculation::Plan(plan),
+                ..GenerateOptions::default()
+            };
+            let (steps, _) = answer(&mut engine, &prompt, options).expect("an answer");
+            let trace = steps.into_iter().find_map(|step| step.trace).expect("a round");
+            for (at, node) in trace.nodes.iter().enumerate().skip(1) {
+                let upward = |at: &usize| trace.nodes[*at].parent;
+                let path: Vec<usize> = std::iter::successors(Some(at), upward).collect();
+                // What comes of second passes is another score, and who stands below it has it too.
+                if path.iter().any(|at| trace.nodes[*at].origin != Origin::Drafted && *at > 0) {
+                    continue;
+                }
+                let key = path.iter().map(|at| trace.nodes[*at].token).collect();
+                let found = (node.score.to_bits(), node.unsure.map(f32::to_bits));
+                let what = format!("{width} rows and {reconsider} second passes, strict: {strict}, {key:?}");
+                let expected = known.entry(key).or_insert(found);
+                if reconsider == 0 {
+                    assert_eq!(found.0, expected.0, "score, {what}");
+                    scores += 1;
+                }
+                match (found.1, &mut expected.1) {
+                    (Some(found), Some(expected)) => {
+                        assert_eq!(found, *expected, "how unsure it was, {what}");
+                        rows += 1;
+                    }
+                    (found @ Some(_), expected) => *expected = found,
+                    (None, _) => {}
+                }
+            }
+        }
+        assert!(scores > 500 && rows > 100, "{scores} scores and {rows} rows were compared");
     }
 }
 

@@ -82,6 +82,7 @@ struct TopReport {
 pub(crate) fn run(args: &GenerateArgs) -> Result<(), CliError> {
     args.sampling.check()?;
     let choice = args.speculation.choose(&args.engine.model)?;
+    args.speculation.draft.check_coupling(args.sampling.params(SamplingParams::default()).temperature)?;
     // The prompt comes first: a bad file should not cost the loading of a model.
     let prompt = args.prompt.read()?;
     let told = (args.json || args.speculation.stats) && choice.mode != Mode::Off;

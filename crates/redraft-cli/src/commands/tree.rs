@@ -65,6 +65,7 @@ pub(crate) fn run(args: &TreeArgs) -> Result<(), CliError> {
     }
     check_outputs(args)?;
     let choice = args.speculation.choose_or(&args.engine.model, Mode::Reconsider, Mode::Lookup)?;
+    args.speculation.draft.check_coupling(args.sampling.params(SamplingParams::default()).temperature)?;
     if choice.mode == Mode::Off {
         return Err(CliError::Usage(
             "--speculate off: without speculation there are no trees to show".into(),

@@ -39,6 +39,16 @@ impl DraftArgs {
         }
     }
 
+    /// Refuses to uncouple where nothing is drawn.
+    pub(crate) fn check_coupling(&self, temperature: f32) -> Result<(), CliError> {
+        if self.uncoupled && temperature == 0.0 {
+            return Err(CliError::Usage(
+                "--uncoupled: at temperature 0 there is no noise that a drafter could share; give a --temperature".into(),
+            ));
+        }
+        Ok(())
+    }
+
     /// Tells the engine what an automatic choice makes its trees after.
     pub(crate) fn prepare(&self, engine: &mut Engine) -> Result<(), CliError> {
         if let Some(plan) = self.shape.template(&engine.plan_template()).map_err(CliError::Usage)? {

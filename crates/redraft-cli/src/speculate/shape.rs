@@ -239,7 +239,7 @@ impl ShapeArgs {
                 let one = matches!(mode, Mode::Chain | Mode::Lookup);
                 // Both fields of a chain come from one flag.
                 let field = if one && self.depth.is_none() { "nodes" } else { field };
-                format!("--{field} is {found}; expected {least} to {most}")
+                format!("--{field} is {found}; expected {least} to {most} with --speculate {}", mode.name())
             }
             PlanError::TooMany { fields, found, most } if fields.contains("control") => {
                 format!("--control with --children and --refined: together {found}; expected at most {most}")

@@ -137,6 +137,19 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["generate", "x", "--speculate", "auto", "--gate", "top1"], &["--gate", "without a drafter"]),
     (&["generate", "x", "--speculate", "auto", "--nodes", "7"], &["--nodes", "auto chooses"]),
     (&["generate", "x", "--speculate", "lookup", "--uncoupled"], &["--uncoupled", "drafter"]),
+    (
+        &["generate", "x", "--speculate", "tree", "--drafter", "d", "--uncoupled"],
+        &["--uncoupled", "--temperature"],
+    ),
+    (&["tree", "x", "--drafter", "d", "--uncoupled"], &["--uncoupled", "--temperature"]),
+    (&["bench", "--speculate", "chain", "--drafter", "d", "--uncoupled"], &["--uncoupled", "--temperature"]),
+    (&["bench", "--temperature", "1"], &["--speculate"]),
+    (&["bench", "--seed", "1"], &["--speculate"]),
+    (&["bench", "--speculate", "lookup", "--temperature", "-1"], &["temperature", "-1"]),
+    (
+        &["generate", "x", "--logit-bias", "99999999=1"],
+        &["--logit-bias", "no vocabulary has a token 99999999"],
+    ),
     (&["generate", "x", "--speculate", "tree", "--drafter", "d", "--control"], &["--control", "reconsider"]),
     (
         &["generate", "x", "--speculate", "reconsider", "--drafter", "d", "--control", "--children", "8"],
@@ -147,6 +160,10 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["generate", "x", "--drafter", ""], &["--drafter"]),
     (&["bench", "--speculate", "chain,eagle"], &["--speculate", "eagle"]),
     (&["bench", "--speculate", "lookup", "--width", "3"], &["--width"]),
+    (
+        &["bench", "--speculate", "tree,chain", "--drafter", "d", "--nodes", "63"],
+        &["--nodes is 63", "1 to 16", "--speculate chain"],
+    ),
     (&["bench", "--prompts", "f"], &["--speculate"]),
     (&["bench", "--speculate", "lookup", "--limit", "1"], &["--prompts"]),
     (&["bench", "--speculate", "lookup", "--prompts", "f", "--limit", "0"], &["--limit"]),

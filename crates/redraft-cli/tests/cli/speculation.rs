@@ -397,7 +397,7 @@ fn bench_puts_proposers_side_by_side() {
         ]
     );
     let report = &value["speculation"];
-    assert_eq!(keys(report), ["prompts", "tokens", "costs", "proposers"]);
+    assert_eq!(keys(report), ["prompts", "tokens", "temperature", "seed", "costs", "proposers"]);
     assert_eq!((&report["prompts"], &report["tokens"]), (&json!(3), &json!(8)));
     assert_eq!(keys(&report["costs"]), ["verify", "draft", "extend", "overhead"]);
     let first = &report["costs"]["verify"][0];
@@ -430,6 +430,18 @@ fn bench_puts_proposers_side_by_side() {
         assert!(proposer["predicted_ratio"].as_f64().unwrap() > 0.0, "{proposer}");
     }
     assert!(proposers[0]["tau"].as_f64().unwrap() >= 1.0);
+
+    // At a temperature the answers are the same too.
+    let hot = |more: &[&str]| {
+        let flags = ["--speculate", "tree", "--drafter", &file, "--prompts", &prompts, "--limit", "2"];
+        let warm = ["--temperature", "1", "--seed", "5", "--json"];
+        let report = scene.json(&[&with(&flags)[..], &warm, more].concat())["speculation"].clone();
+        assert_eq!((&report["temperature"], &report["seed"]), (&json!(1.0), &json!(5)), "{report}");
+        assert_eq!(report["proposers"][0]["identical"], true, "{report}");
+        report["proposers"][0]["tau"].as_f64().unwrap()
+    };
+    let (coupled, uncoupled) = (hot(&[]), hot(&["--uncoupled"]));
+    assert!(coupled >= 1.0 && uncoupled >= 1.0, "{coupled}, {uncoupled}");
 
     // Without a file of prompts and for people.
     let output = scene.run(&with(&["--speculate", "lookup"]));

@@ -63,6 +63,8 @@ pub struct RoundResult {
 impl RoundResult {
     /// Bytes that one round reads back.
     pub const BYTES: u64 = size_of::<Round>() as u64;
+    /// A round that is not looked at reads back no more than this.
+    const _LITTLE: () = assert!(Self::BYTES <= 256, "a round reads back at most 256 bytes");
 
     /// The round as statistics count it. `stopped`: the answer ended in it.
     #[must_use]

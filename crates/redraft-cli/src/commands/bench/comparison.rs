@@ -23,6 +23,8 @@ pub(super) struct Report {
     pub(super) prompts: usize,
     /// Most tokens of an answer.
     pub(super) tokens: u32,
+    pub(super) temperature: f32,
+    pub(super) seed: u64,
     pub(super) costs: CostsReport,
     pub(super) proposers: Vec<ProposerReport>,
 }
@@ -133,14 +135,20 @@ impl Report {
 
 /// For people.
 pub(super) fn table(report: &Report) -> String {
-    let Report { prompts, tokens, costs, proposers } = report;
+    let Report { prompts, tokens, temperature, seed, costs, proposers } = report;
     let mut text = format!("\nCosts in plain steps\n{}", costs.text());
+    let drawn = if *temperature > 0.0 {
+        format!(" at temperature {temperature}, seed {seed}")
+    } else {
+        String::new()
+    };
     // Writing to a String cannot fail.
     let _ = writeln!(
         text,
-        "\nSpeculation, {prompts} prompts, at most {tokens} tokens each: medians, min … max in brackets\n\
+        "\nSpeculation, {prompts} prompts, at most {tokens} tokens each{drawn}; decoding without the prompt's part: \
+         medians, min … max in brackets\n\
          {:<12} {:>10} {:>12} {:>26} {:>8} {:>10} {:>8}",
-        "proposer", "plain/s", "with it/s", "ratio", "tokens", "predicted", "host ms"
+        "proposer", "plain/s", "with it/s", "ratio", "tau", "predicted", "host ms"
     );
     for p in proposers {
         let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.3}"));
@@ -210,9 +218,23 @@ mod tests {
         let other = Record { differs: Some(1), ..record(&[(10, 1.0)]) };
         for (speculative, identical) in [(&speculative, true), (&other, false)] {
             let proposers = vec![report(&proposer, speculative, &plain, &costs())];
-            let report = Report { prompts: 2, tokens: 9, costs: (&costs()).into(), proposers };
+            let mut report = Report {
+                prompts: 2,
+                tokens: 9,
+                temperature: 0.0,
+                seed: 3,
+                costs: (&costs()).into(),
+                proposers,
+            };
             assert_eq!(report.verdict().is_ok(), identical);
             assert_eq!(table(&report).contains("DIFFER"), !identical);
+            assert!(!table(&report).contains("seed"), "nothing is drawn");
+            report.temperature = 0.7;
+            assert!(
+                table(&report).contains("tokens each at temperature 0.7, seed 3; "),
+                "{}",
+                table(&report)
+            );
         }
         let nothing = record(&[(0, 0.0)]);
         assert_eq!(report(&proposer, &nothing, &nothing, &costs()).ratio.median, 0.0, "no division by zero");

@@ -7,11 +7,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use pollster::block_on;
-use redraft::{Engine, GenerateOptions, Speculation, TokenId};
+use redraft::{Engine, GenerateOptions, SamplingParams, Speculation, TokenId};
 
 use super::comparison::{Proposer, Record, Report, Tally, report};
 use super::prompts::{self, Prompt};
-use crate::args::EngineArgs;
+use crate::args::{self, EngineArgs};
 use crate::error::CliError;
 use crate::loading::Loaded;
 use crate::speculate::{self, DraftArgs, DrafterInput, Mode};
@@ -31,6 +31,12 @@ pub(crate) struct SpeculationArgs {
     /// Take the first N prompts
     #[arg(long, value_name = "N", requires = "prompts", value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
+    /// Temperature of the answers; 0 always takes the likeliest token [default: 0]
+    #[arg(long, value_name = "T", requires = "speculate", value_parser = args::temperature, allow_negative_numbers = true)]
+    temperature: Option<f32>,
+    /// Seed of the sampler [default: 0]
+    #[arg(long, requires = "speculate")]
+    seed: Option<u64>,
     #[command(flatten)]
     draft: DraftArgs,
 }
@@ -42,6 +48,7 @@ pub(super) struct Task {
     prompts: Vec<Prompt>,
     drafter: Option<PathBuf>,
     draft: DraftArgs,
+    sampling: SamplingParams,
 }
 
 impl SpeculationArgs {
@@ -80,9 +87,16 @@ impl SpeculationArgs {
                 "--drafter: nothing in the list of --speculate uses a drafter".into(),
             ));
         }
+        let greedy = SamplingParams::default();
+        let sampling = SamplingParams {
+            temperature: self.temperature.unwrap_or(greedy.temperature),
+            seed: self.seed.unwrap_or(greedy.seed),
+            ..greedy
+        };
+        self.draft.check_coupling(sampling.temperature)?;
         let drafter = drafter.filter(|_| used);
         let draft = self.draft.clone();
-        Ok(Task { proposers, prompts, drafter, draft })
+        Ok(Task { proposers, prompts, drafter, draft, sampling })
     }
 }
 
@@ -126,7 +140,15 @@ impl Task {
             .zip(&records)
             .map(|(p, record)| report(p, record, &plain, &costs))
             .collect();
-        Ok(Some(Report { prompts: prompts.len(), tokens: args.tokens, costs: (&costs).into(), proposers }))
+        let report = Report {
+            prompts: prompts.len(),
+            tokens: args.tokens,
+            temperature: self.sampling.temperature,
+            seed: self.sampling.seed,
+            costs: (&costs).into(),
+            proposers,
+        };
+        Ok(Some(report))
     }
 
     fn run(
@@ -154,6 +176,7 @@ impl Task {
                         max_tokens: args.tokens,
                         speculation,
                         coupled: !self.draft.uncoupled,
+                        sampling: self.sampling.clone(),
                         ..GenerateOptions::default()
                     };
                     let mut stream = engine.generate(prompt, options)?;
