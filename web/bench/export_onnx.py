@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""The ONNX model that onnxruntime-web is measured with, made from the weights of a GGUF file.
+
+    python3 -m venv target/onnx
+    target/onnx/bin/pip install onnxruntime-genai==0.18.0 onnx==1.23.2 onnx-ir==1.1.0 onnxruntime==1.32.0 \
+        torch==2.15.0 transformers==5.24.0 accelerate gguf==0.19.0
+    target/onnx/bin/python web/bench/export_onnx.py MODEL.gguf target/onnx/model
+
+transformers dequantises the file to float32, the model builder of onnxruntime-genai quantises that again: 4 bits in
+symmetric blocks of 32, which is its default and what its WebGPU provider is made for; embeddings and output as its
+default has them for tied embeddings. Activations, keys and values are float32 (`use_webgpu_fp32`), as software adapters
+have no f16. So the weights are near those of the file and not the same, and answers may part.
+
+torch comes with several gigabytes of libraries that are not used here. Nothing is fetched from a hub.
+"""
+
+import argparse
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+# Before transformers is imported: a folder or a file that is missing is an error, not a download.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+def dequantise(gguf, folder):
+    """Writes the model and its tokenizer as transformers does, in float32 and without what says it was a GGUF file."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    where = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
+    read = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
+    config = type(read.config).from_dict(
+        {name: value for name, value in read.config.to_dict().items() if name != "quantization_config"}
+    )
+    # What was read from quantised blocks refuses to be saved; the same tensors in a model of its configuration do not.
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model.load_state_dict(read.state_dict())
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(**where).save_pretrained(folder)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", type=pathlib.Path, help="the GGUF file")
+    parser.add_argument("out", type=pathlib.Path, help="the folder to write model.onnx and model.onnx.data to")
+    args = parser.parse_args()
+    if not args.model.is_file():
+        sys.exit(f"there is no file {args.model}; cargo xtask setup fetches the default model into ~/.cache/redraft/models")
+    try:
+        import accelerate, gguf, onnx, onnxruntime_genai, torch, transformers  # noqa: F401, E401
+    except ImportError as error:
+        sys.exit(f"{error}; the commands that install what this needs are at the top of {__file__}")
+    with tempfile.TemporaryDirectory() as folder:
+        plain = pathlib.Path(folder, "plain")
+        dequantise(args.model.resolve(), plain)
+        builder = [sys.executable, "-m", "onnxruntime_genai.models.builder", "-i", str(plain), "-o", str(args.out)]
+        options = ["-p", "int4", "-e", "webgpu", "-c", str(pathlib.Path(folder, "cache"))]
+        subprocess.run(
+            [*builder, *options, "--extra_options", "use_webgpu_fp32=1", "hf_token=false"], check=True
+        )
+
+
+if __name__ == "__main__":
+    main()
