@@ -42,10 +42,48 @@ def dequantise(gguf, folder):
     AutoTokenizer.from_pretrained(**where).save_pretrained(folder)
 
 
+# The first prompt of peer.spec.ts.
+PROMPT = (
+    "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nName three colours.<|im_end|>\n<|im_start|>assistant\n"
+)
+
+
+def greedy(folder, count):
+    """Greedy ids of the exported model after PROMPT, on the CPU: what its WebGPU provider should give."""
+    import json
+
+    import numpy
+    import onnxruntime
+    from transformers import AutoTokenizer
+
+    decoder = json.loads((folder / "genai_config.json").read_text())["model"]["decoder"]
+    session = onnxruntime.InferenceSession(str(folder / decoder["filename"]), providers=["CPUExecutionProvider"])
+    outputs = [output.name for output in session.get_outputs()]
+    empty = numpy.zeros((1, decoder["num_key_value_heads"], 0, decoder["head_size"]), numpy.float32)
+    past = {node.name: empty for node in session.get_inputs() if node.name.startswith("past")}
+    ids = AutoTokenizer.from_pretrained(folder)(PROMPT, add_special_tokens=False)["input_ids"]
+    length, answer = 0, []
+    while len(answer) < count:
+        length += len(ids)
+        feeds = {"input_ids": numpy.array([ids]), "attention_mask": numpy.ones((1, length), numpy.int64), **past}
+        found = dict(zip(outputs, session.run(None, feeds)))
+        ids = [int(found["logits"][0, -1].argmax())]
+        answer += ids
+        past = {
+            name.replace("present", "past_key_values"): value
+            for name, value in found.items()
+            if name.startswith("present")
+        }
+    return answer
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=pathlib.Path, help="the GGUF file")
     parser.add_argument("out", type=pathlib.Path, help="the folder to write model.onnx and model.onnx.data to")
+    parser.add_argument(
+        "--greedy", type=int, metavar="N", help="give N greedy ids of the first prompt of peer.spec.ts, on the CPU; what was exported before is kept"
+    )
     args = parser.parse_args()
     if not args.model.is_file():
         sys.exit(f"there is no file {args.model}; cargo xtask setup fetches the default model into ~/.cache/redraft/models")
@@ -53,6 +91,9 @@ def main():
         import accelerate, gguf, onnx, onnxruntime_genai, torch, transformers  # noqa: F401, E401
     except ImportError as error:
         sys.exit(f"{error}; the commands that install what this needs are at the top of {__file__}")
+    if args.greedy and (args.out / "genai_config.json").is_file():
+        print(*greedy(args.out, args.greedy))
+        return
     with tempfile.TemporaryDirectory() as folder:
         plain = pathlib.Path(folder, "plain")
         dequantise(args.model.resolve(), plain)
@@ -61,6 +102,8 @@ def main():
         subprocess.run(
             [*builder, *options, "--extra_options", "use_webgpu_fp32=1", "hf_token=false"], check=True
         )
+    if args.greedy:
+        print(*greedy(args.out, args.greedy))
 
 
 if __name__ == "__main__":

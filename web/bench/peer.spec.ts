@@ -81,7 +81,7 @@ function table(runs: readonly Run[]): string {
       same.map((count, at) => `${count} of ${lengths[at]}`).join(', '),
     ];
   });
-  const head = ['way', 'prefill tokens/s', 'CPU s/token', 'decode tokens/s', 'relative', 'CPU s/token', 'tau', 'ids as plain'];
+  const head = ['way', 'prefill tokens/s', 'CPU s', 'decode tokens/s', 'relative', 'CPU s', 'tau', 'ids as plain'];
   const widths = head.map((name, at) => Math.max(name.length, ...rows.map((row) => row[at]?.length ?? 0)));
   return [head, ...rows].map((row) => row.map((cell, at) => cell.padEnd(widths[at] ?? 0)).join('  ')).join('\n');
 }
