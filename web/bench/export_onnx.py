@@ -82,7 +82,7 @@ def main():
     parser.add_argument("model", type=pathlib.Path, help="the GGUF file")
     parser.add_argument("out", type=pathlib.Path, help="the folder to write model.onnx and model.onnx.data to")
     parser.add_argument(
-        "--greedy", type=int, metavar="N", help="give N greedy ids of the first prompt of peer.spec.ts, on the CPU; what was exported before is kept"
+        "--greedy", type=int, metavar="N", help="give N greedy ids of the first prompt of peer.spec.ts; what was exported is kept"
     )
     args = parser.parse_args()
     if not args.model.is_file():
