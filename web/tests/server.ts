@@ -17,7 +17,7 @@ const FOLDERS: Record<string, string> = {
 };
 
 const TYPES: Record<string, string> = {
-  '.css': 'text/css', '.html': 'text/html; charset=utf-8', '.js': 'text/javascript', '.json': 'application/json', '.svg': 'image/svg+xml',
+  '.css': 'text/css', '.html': 'text/html; charset=utf-8', '.js': 'text/javascript', '.mjs': 'text/javascript', '.json': 'application/json', '.svg': 'image/svg+xml',
   '.wasm': 'application/wasm', '.webmanifest': 'application/manifest+json',
 };
 
@@ -88,7 +88,9 @@ function drained(response: ServerResponse): Promise<void> {
   });
 }
 
-export async function serve(): Promise<TestServer> {
+/** Serves the folders of the tests, and those of `more` under their names. */
+export async function serve(more: Readonly<Record<string, string>> = {}): Promise<TestServer> {
+  const folders: Readonly<Record<string, string>> = { ...FOLDERS, ...more };
   const requests: string[] = [];
   const server = createServer((request, response) => {
     const url = new URL(request.url ?? '/', 'http://localhost');
@@ -99,7 +101,7 @@ export async function serve(): Promise<TestServer> {
       return;
     }
     const [, top = '', ...rest] = path.split('/');
-    const folder = FOLDERS[top];
+    const folder = folders[top];
     const file = folder && join(folder, rest.length === 1 && rest[0] === '' ? 'index.html' : rest.join('/'));
     if (!file || !existsSync(file) || !statSync(file).isFile()) {
       response.writeHead(404).end();

@@ -62,14 +62,20 @@ impl Path {
         matches!(self, Self::Plain | Self::Broadcast)
     }
 
+    /// Weight panels that an invocation of a tile of so many batch rows owns: `PANELS` of `shaders/lib/product.wgsl`.
+    #[must_use]
+    pub fn panels(self, rows: u32) -> u32 {
+        if rows == 1 && self != Self::Plain { 2 } else { 4 }
+    }
+
     /// The variant of `rms_norm`.
     pub(crate) fn norm(self) -> &'static str {
         if self.whole_rows() { self.name() } else { "slices" }
     }
 }
 
-/// Batch rows of a tile, smallest first, with their flag and the weight panels an invocation owns.
-pub(crate) const TILES: [(u32, &str, u32); 4] = [(1, "m1", 2), (2, "m2", 4), (4, "m4", 4), (8, "m8", 4)];
+/// Batch rows of a tile, smallest first, with their flag.
+pub(crate) const TILES: [(u32, &str); 4] = [(1, "m1"), (2, "m2"), (4, "m4"), (8, "m8")];
 
 /// Panels of a matrix are padded to this many, the most that an invocation owns.
 pub(crate) const PANEL_GROUP: usize = 4;
@@ -181,7 +187,7 @@ pub(crate) struct ProductPipelines(pub(crate) [Arc<Pipeline>; 4]);
 
 impl ProductPipelines {
     pub(crate) async fn new(gpu: &Gpu, name: &str, format: &str, path: Path) -> Result<Self, ModelError> {
-        let [a, b, c, d] = TILES.map(|(_, flag, _)| flag);
+        let [a, b, c, d] = TILES.map(|(_, flag)| flag);
         Ok(Self([
             gpu.kernel(name, &[format, a, path.name()]).await?,
             gpu.kernel(name, &[format, b, path.name()]).await?,

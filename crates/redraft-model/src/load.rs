@@ -475,11 +475,12 @@ impl<S: ReadAt, P: FnMut(Progress)> Build<'_, S, P> {
             let panels = (part.rows as usize).div_ceil(PANEL).next_multiple_of(PANEL_GROUP);
             let panels = u32::try_from(panels).unwrap_or(u32::MAX);
             let [a, b, c, d] = &pipelines.0;
+            let groups = TILES.map(|(rows, _)| panels / self.path.panels(rows));
             parts.push([
-                (self.gpu.bind(a, &slices).await?, panels / TILES[0].2),
-                (self.gpu.bind(b, &slices).await?, panels / TILES[1].2),
-                (self.gpu.bind(c, &slices).await?, panels / TILES[2].2),
-                (self.gpu.bind(d, &slices).await?, panels / TILES[3].2),
+                (self.gpu.bind(a, &slices).await?, groups[0]),
+                (self.gpu.bind(b, &slices).await?, groups[1]),
+                (self.gpu.bind(c, &slices).await?, groups[2]),
+                (self.gpu.bind(d, &slices).await?, groups[3]),
             ]);
         }
         Ok(Product { parts })

@@ -29,7 +29,7 @@ pub(crate) async fn warm_up(
         GpuFormat::for_type(tensor.kind).ok().map(|format| (tensor.kind, format.name()))
     };
     let mut product = |kernel: &'static str, format: &'static str| {
-        for (_, tile, _) in TILES {
+        for (_, tile) in TILES {
             let item = (kernel, vec![format, tile, path.name()]);
             if !wanted.contains(&item) {
                 wanted.push(item);

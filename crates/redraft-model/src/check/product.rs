@@ -59,12 +59,12 @@ pub(super) async fn check(gpu: &Gpu, kind: GgmlType, path: Path) -> Result<(Outc
     let params = gpu.uniform("check.params", &params).await?;
     let y = gpu.buffer("check.y", (BATCH * ROWS * 4) as u64, BufferUse::Storage).await?;
     let mut results: Vec<Vec<u32>> = Vec::new();
-    for (tile, flag, owned) in TILES {
+    for (tile, flag) in TILES {
         let pipeline = gpu.kernel("matmul", &[format.name(), flag, path.name()]).await?;
         let step = gpu.uniform("check.step", &Step { rows: tile, source: 0, tree_start: 0, pad0: 0 }).await?;
         let slices = [params.whole(), step.whole(), x_buffer.whole(), weights_buffer.whole(), y.whole()];
         let dispatch = gpu.bind(&pipeline, &slices).await?;
-        gpu.submit(|pass| pass.run(&dispatch, [small(panels) / owned, 1, 1]), &[])?;
+        gpu.submit(|pass| pass.run(&dispatch, [small(panels) / path.panels(tile), 1, 1]), &[])?;
         let bytes = gpu.fetch(y.slice(0, u64::from(tile) * ROWS as u64 * 4)).await?;
         results.push(bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect());
     }

@@ -92,6 +92,7 @@ fn matmul() {
         let bench = Bench(open("kernels.matmul", strict));
         for (rows, columns, batch) in [(1, 32, 1), (7, 96, 2), (33, 32, 4), (257, 64, 7)] {
             let (tile, count) = match batch {
+                1 if path == "plain" => ("m1", 4),
                 1 => ("m1", 2),
                 2 => ("m2", 4),
                 4 => ("m4", 4),

@@ -107,7 +107,7 @@ fn run(bench: &Bench, path: &str, case: &Case) {
         &held,
     ];
     let panels = order.len().div_ceil(PANEL).next_multiple_of(4);
-    let owned = if tile == "m1" { 2 } else { 4 };
+    let owned = if tile == "m1" && path != "plain" { 2 } else { 4 };
     let tiles = if tile == "m8" { padded / 8 } else { 1 };
     bench.run("qkv_rope", &[format.name(), tile, path], &buffers, [small(panels / owned), small(tiles), 1]);
 
