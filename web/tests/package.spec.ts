@@ -60,7 +60,7 @@ test('the tarball works in a fresh Vite app, in development and built', async ({
     npm(join(web, 'package'), 'pack', '--pack-destination', folder);
     const [tarball] = readdirSync(folder).filter((name) => name.endsWith('.tgz'));
     expect(tarball).toMatch(/^redraft-web-\d+\.\d+\.\d+\.tgz$/);
-    const manifest = { name: 'app', private: true, type: 'module', dependencies: { '@redraft/web': `file:./${tarball}` }, devDependencies: { vite: '8.3.8', typescript: '*' } };
+    const manifest = { name: 'app', private: true, type: 'module', dependencies: { '@redraft/web': `file:./${tarball}` }, devDependencies: { vite: '8.3.8', typescript: '7.0.2' } };
     writeFileSync(join(folder, 'package.json'), JSON.stringify(manifest));
     writeFileSync(join(folder, 'index.html'), '<!doctype html><title>app</title><link rel="icon" href="data:,"><script type="module" src="/main.ts"></script>');
     writeFileSync(join(folder, 'main.ts'), APP);
