@@ -117,6 +117,12 @@ impl Engine {
         Ok((draft, time(4, true).await?))
     }
 
+    /// The costs that were measured or taken last, if there are any.
+    #[must_use]
+    pub fn costs(&self) -> Option<&Costs> {
+        self.costs.as_ref()
+    }
+
     /// Takes costs that were measured on this adapter with this model earlier. What is known of plans, and what may still
     /// be lost, stays.
     ///
