@@ -1,9 +1,9 @@
 import { orAborted, settledOnAbort } from './abort.js';
 import type { Backend, BackendEvents, EngineInfo, LoadOptions } from './backend.js';
-import { type FetchOptions, openModel } from './cache.js';
+import { openModel } from './cache.js';
 import { type CostSetting, costsKey, recallCosts } from './costs.js';
+import { openDrafter } from './drafter.js';
 import { RedraftError, asRedraftError, throwIfAborted } from './errors.js';
-import { knownModel } from './models.js';
 import { storedNotes } from './notes.js';
 import { type Probe, probe } from './probe.js';
 import { ProgressMeter } from './progress.js';
@@ -142,7 +142,7 @@ export class LocalBackend implements Backend {
     if (!found.ok) throw unavailable(found);
     const fetching = { cache, meter, signal, warn };
     const modelFile = await orAborted(openModel(model, { ...fetching, magic: 'GGUF' }), signal);
-    const drafterFile = await orAborted(this.#openDrafter(fetching), signal);
+    const drafterFile = await orAborted(openDrafter(this.#options, fetching), signal);
     await orAborted(loadModule(wasmUrl), signal);
     const { adapter } = found;
     const check = (path: string): Promise<string> => checkPath(path, (share: number) => meter.check(share));
@@ -172,24 +172,6 @@ export class LocalBackend implements Backend {
       throw asRedraftError(error);
     } finally {
       aborted.release();
-    }
-  }
-
-  /** The drafter that was asked for, or the one that the package has for a known model. */
-  async #openDrafter(fetching: FetchOptions): Promise<Blob | undefined> {
-    const { model, drafter } = this.#options;
-    if (drafter === false) return undefined;
-    if (drafter !== undefined) return openModel(drafter, fetching);
-    const known = knownModel(model);
-    if (!known?.drafter) return undefined;
-    try {
-      return await openModel(known.drafter, fetching);
-    } catch (thrown) {
-      const error = asRedraftError(thrown);
-      if (error.code === 'aborted' || fetching.signal?.aborted) throw error;
-      // Nobody asked for it by name, and the answers are the same without it.
-      fetching.warn(`the drafter of ${known.name} cannot be loaded and answers are not drafted ahead: ${error.message}; is the package's folder drafters served, or does drafter name it?`);
-      return undefined;
     }
   }
 }
