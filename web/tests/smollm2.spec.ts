@@ -30,12 +30,12 @@ test('SmolLM2 answers as the float32 reference, with and without its drafter', a
     async ({ model, questions, tokens }) => {
       const engine = await redraft.createWorkerEngine({ model, context: 512 });
       const answers = [];
-      for (const messages of questions) {
+      // A software GPU is slow: the first question is answered with the drafter, the other by looking things up.
+      for (const [at, messages] of questions.entries()) {
         const ask = { messages, max_tokens: tokens, ignore_eos: true };
-        const plain = await engine.chat.completions.create(ask);
-        const found = await engine.chat.completions.create({ ...ask, speculation: 'lookup' });
-        const drafted = await engine.chat.completions.create({ ...ask, speculation: 'tree' });
-        answers.push([plain, found, drafted].map((answer) => ({ ids: answer.choices[0].tokens.map((token) => token.id), usage: answer.usage })));
+        const plain = await engine.chat.completions.create({ ...ask, speculation: 'off' });
+        const drafted = await engine.chat.completions.create({ ...ask, speculation: at === 0 ? { mode: 'tree', nodes: 7, depth: 3, width: 2, children: 2 } : 'lookup' });
+        answers.push([plain, drafted].map((answer) => ({ ids: answer.choices[0].tokens.map((token) => token.id), usage: answer.usage })));
       }
       const { info } = engine;
       await engine.dispose();
@@ -48,18 +48,17 @@ test('SmolLM2 answers as the float32 reference, with and without its drafter', a
   expect(found.info.drafter).toBe(true);
   let accepted = 0;
   for (const [at, { prompt_ids, greedy_ids, margins }] of chosen.entries()) {
-    const [plain, lookup, drafted] = found.answers[at] ?? [];
+    const [plain, drafted] = found.answers[at] ?? [];
     const count = Math.min(agreed(margins, TIE), TOKENS);
     expect(count, 'something is compared').toBeGreaterThan(8);
     expect(plain?.usage.prompt_tokens).toBe(prompt_ids.length);
     expect(plain?.ids.slice(0, count)).toEqual(greedy_ids.slice(0, count));
-    expect(lookup?.ids).toEqual(plain?.ids);
     expect(drafted?.ids).toEqual(plain?.ids);
-    accepted += drafted?.usage.speculation?.accepted ?? 0;
+    if (at === 0) accepted = drafted?.usage.speculation?.accepted ?? 0;
   }
   expect(accepted, 'guesses of the drafter come true').toBeGreaterThan(0);
   // The heap held pieces of the file, never the file.
   expect(found.info.modelBytes).toBe(98_362_432);
   expect(found.info.heapBytes).toBeLessThan(32 << 20);
-  console.log(`heap ${found.info.heapBytes} bytes; ${JSON.stringify(found.answers.map(([plain, , drafted]) => [plain?.usage.timings, drafted?.usage.timings, drafted?.usage.speculation?.tau]))}`);
+  console.log(`heap ${found.info.heapBytes} bytes; ${JSON.stringify(found.answers.map(([plain, drafted]) => [plain?.usage.timings, drafted?.usage.timings, drafted?.usage.speculation?.tau]))}`);
 });
