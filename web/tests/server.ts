@@ -9,11 +9,14 @@ const web = fileURLToPath(new URL('..', import.meta.url));
 
 export const fixtures = process.env['REDRAFT_WEB_FIXTURES'] ?? join(web, '.build/fixtures');
 
+/** Where `cargo xtask setup` puts the default model. */
+export const models = join(process.env['XDG_CACHE_HOME'] ?? join(process.env['HOME'] ?? '', '.cache'), 'redraft/models');
+
 const FOLDERS: Record<string, string> = {
   dist: join(web, 'package/dist'),
   fixtures,
   demo: join(web, 'demo/dist'),
-  models: join(process.env['XDG_CACHE_HOME'] ?? join(process.env['HOME'] ?? '', '.cache'), 'redraft/models'),
+  models,
 };
 
 const TYPES: Record<string, string> = {
@@ -64,6 +67,8 @@ async function send(request: IncomingMessage, response: ServerResponse, path: st
     'Content-Type': TYPES[extname(path)] ?? 'application/octet-stream',
     'Content-Length': body.length,
     'Cache-Control': 'no-store',
+    // As hubs of models do: pages of other origins may read.
+    'Access-Control-Allow-Origin': '*',
     ...(range && { 'Content-Range': `bytes ${from}-${bytes.length - 1}/${bytes.length}` }),
   });
   const end = fault.drop !== undefined && from === 0 ? Math.min(fault.drop, body.length) : body.length;

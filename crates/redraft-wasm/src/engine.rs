@@ -94,6 +94,18 @@ impl WasmEngine {
         self.engine.healthy().map_err(|error| of_library(&error))
     }
 
+    /// Takes costs that `info` told earlier, on this adapter with these files, so that they need not be measured again.
+    ///
+    /// # Errors
+    /// An `Error` with a code if they are no costs that could have been measured; nothing is changed then.
+    #[wasm_bindgen(js_name = setCosts)]
+    pub fn set_costs(&mut self, json: &str) -> Result<(), JsValue> {
+        let drafts = self.engine.has_drafter();
+        let costs = crate::costs::read(json, drafts)
+            .map_err(|reason| thrown(Code::Request, &format!("costs of speculation: {reason}")))?;
+        self.engine.set_costs(&costs).map_err(|error| of_library(&error))
+    }
+
     /// Tokens of a text; special tokens in it are recognised.
     ///
     /// # Errors

@@ -20,7 +20,7 @@ pub(crate) enum Code {
     Request,
     /// The prompt does not fit the context.
     ContextLength,
-    /// The load was aborted.
+    /// It was aborted.
     Aborted,
     /// Something that should not happen.
     Internal,
@@ -57,6 +57,7 @@ impl Code {
             | Error::Token { .. }
             | Error::Policy(_)
             | Error::Costs(_) => Self::Request,
+            Error::Cancelled => Self::Aborted,
             _ => Self::Internal,
         }
     }

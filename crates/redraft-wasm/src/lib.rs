@@ -7,6 +7,7 @@
 //! Files are read through a function that JavaScript provides, at most about a megabyte at a time, so that the heap of
 //! the module holds a piece of the model and never the model.
 
+mod costs;
 mod engine;
 mod error;
 mod log_bridge;

@@ -1,5 +1,6 @@
 //! What JavaScript is told. The shapes are those of `web/package/src/wasm.ts`.
 
+use crate::costs::CostsReport;
 use redraft::{
     Engine, Gate, Generation, LogProb, LogProbs, Origin, Plan, PlanRun, RoundTrace, SpeculationStats, Step,
     TokenId,
@@ -28,6 +29,8 @@ pub(crate) struct EngineReport {
     /// Whether verifying several rows at once can pay.
     tiles_agree: bool,
     warnings: Vec<String>,
+    /// What an automatic choice of speculation calculates with; null before it was measured.
+    costs: Option<CostsReport>,
 }
 
 /// Device memory in bytes.
@@ -65,6 +68,7 @@ impl From<&Engine> for EngineReport {
             tiles: engine.tiles().to_string(),
             tiles_agree: engine.tiles().agree(),
             warnings: engine.warnings().to_vec(),
+            costs: engine.costs().map(CostsReport::from),
         }
     }
 }

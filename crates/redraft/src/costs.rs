@@ -1,11 +1,24 @@
 //! What rounds cost on this adapter, and the plans that an automatic choice has.
 
 use crate::speculation::PATIENCE;
-use crate::{Engine, Error};
+use crate::{CancelToken, Engine, Error};
 use redraft_decode::draft::{Costs, Curve, Plan, Policy, automatic_plans};
 use redraft_decode::{SamplingParams, TokenId};
 use redraft_model::{ModelError, Speculator};
 use web_time::Instant;
+
+/// Runs of a measurement, the first of which may still compile kernels and does not count.
+const RUNS: u32 = 5;
+/// The fewest runs: on an adapter where they take long, little else disturbs them.
+const FEWEST: u32 = 3;
+
+/// Whether another run is made after `runs` of them; beyond the fewest only until `seconds` have passed.
+fn again(runs: u32, started: Instant, seconds: f64, cancel: &CancelToken) -> Result<bool, Error> {
+    if cancel.is_cancelled() {
+        return Err(Error::Cancelled);
+    }
+    Ok(runs < FEWEST || (runs < RUNS && started.elapsed().as_secs_f64() < seconds))
+}
 
 /// A cost curve from costs at 1, 2, 4, 8, 16, … rows. A batch is computed in whole tiles of the smallest of these sizes that
 /// holds it, above eight rows in tiles of eight: rows in between cost what the next larger batch costs.
@@ -27,25 +40,35 @@ fn whole_tiles(points: impl Iterator<Item = (u32, f64)>) -> Vec<(u32, f64)> {
 }
 
 impl Engine {
-    /// Measures what steps and rounds cost on this adapter, for [`Speculation::Auto`](crate::Speculation::Auto): five runs of each size, some
-    /// seconds on a software adapter. The sequence is forgotten.
+    /// Measures what steps and rounds cost on this adapter, for [`Speculation::Auto`](crate::Speculation::Auto): five runs of
+    /// each size, three on an adapter where they take long; some seconds on a software adapter. The sequence is forgotten.
     ///
     /// # Errors
     /// [`Error::Model`] if a step fails.
     pub async fn measure_costs(&mut self) -> Result<Costs, Error> {
+        self.measure_costs_unless(&CancelToken::default()).await
+    }
+
+    /// The same, ended by `cancel` with [`Error::Cancelled`]; what was measured until then is forgotten.
+    pub(crate) async fn measure_costs_unless(&mut self, cancel: &CancelToken) -> Result<Costs, Error> {
         self.ready(&SamplingParams::default(), &[], true).await?;
         self.sampler.configure(&SamplingParams::default()).await?;
         let position = (self.context() / 4).clamp(1, 128);
         let mut verify = [1, 2, 4, 8, 16, 32].map(|rows| (rows, f64::INFINITY));
         // Interleaved, so that what else the machine does falls on all alike; the first run may still compile kernels.
-        for run in 0..5 {
+        let (begun, mut run) = (Instant::now(), 0);
+        while again(run, begun, 2.0, cancel)? {
             for (rows, least) in &mut verify {
+                if cancel.is_cancelled() {
+                    return Err(Error::Cancelled);
+                }
                 let started = Instant::now();
                 self.time_rows(*rows, position).await?;
                 if run > 0 {
                     *least = least.min(started.elapsed().as_secs_f64());
                 }
             }
+            run += 1;
         }
         // More rows never cost less; where they seem to, the smaller step was disturbed, but the larger one is no proof
         // that it is cheap.
@@ -55,7 +78,7 @@ impl Engine {
             *seconds = most;
         }
         let plain = verify.iter().map(|(_, seconds)| *seconds).fold(f64::INFINITY, f64::min);
-        let (draft, extend) = self.drafter_costs(position).await?;
+        let (draft, extend) = self.drafter_costs(position, cancel).await?;
         let relative = |points: &[(u32, f64)]| {
             Curve::new(whole_tiles(points.iter().map(|(rows, seconds)| (*rows, seconds / plain))))
         };
@@ -69,19 +92,24 @@ impl Engine {
         };
         // What a round takes beyond its forwards: the kernels of the tree and the host.
         let plan = if self.has_drafter() { Plan::chain(1) } else { Plan::lookup(1) };
-        let round = self.round_seconds(&plan, position).await? / plain;
+        let round = self.round_seconds(&plan, position, cancel).await? / plain;
         costs.overhead = (round - costs.round(&plan)).clamp(0.0, 1.0);
         self.set_costs(&costs)?;
         Ok(costs)
     }
 
     /// The least seconds of a few rounds of `plan` behind `position` tokens, whatever they are.
-    async fn round_seconds(&mut self, plan: &Plan, position: u32) -> Result<f64, Error> {
+    async fn round_seconds(
+        &mut self,
+        plan: &Plan,
+        position: u32,
+        cancel: &CancelToken,
+    ) -> Result<f64, Error> {
         self.reset();
         let Some(speculator) = &mut self.speculator else { return Ok(0.0) };
         speculator.set_plan(plan)?;
-        let mut least = f64::INFINITY;
-        for run in 0..5 {
+        let (begun, mut run, mut least) = (Instant::now(), 0, f64::INFINITY);
+        while again(run, begun, 0.5, cancel)? {
             // Again from the same place, so that a small context has room.
             speculator.begin(&self.model, &self.sampler, position, TokenId(0), u32::MAX)?;
             let started = Instant::now();
@@ -89,24 +117,30 @@ impl Engine {
             if run > 0 {
                 least = least.min(started.elapsed().as_secs_f64());
             }
+            run += 1;
         }
         speculator.rewind(0);
         Ok(least)
     }
 
     /// Seconds of a drafter step by its rows, and of an extend pass.
-    async fn drafter_costs(&mut self, position: u32) -> Result<(Vec<(u32, f64)>, f64), Error> {
+    async fn drafter_costs(
+        &mut self,
+        position: u32,
+        cancel: &CancelToken,
+    ) -> Result<(Vec<(u32, f64)>, f64), Error> {
         let Some(speculator) = self.speculator.as_mut().filter(|s| s.needs_features()) else {
             return Ok((vec![(1, 0.0)], 0.0));
         };
         let mut time = async |rows: u32, extend: bool| -> Result<f64, Error> {
-            let mut least = f64::INFINITY;
-            for run in 0..5 {
+            let (begun, mut run, mut least) = (Instant::now(), 0, f64::INFINITY);
+            while again(run, begun, 0.5, cancel)? {
                 let started = Instant::now();
                 speculator.time_drafter(rows, position, extend).await?;
                 if run > 0 {
                     least = least.min(started.elapsed().as_secs_f64());
                 }
+                run += 1;
             }
             Ok(least)
         };
@@ -115,6 +149,12 @@ impl Engine {
             draft.push((rows, time(rows, false).await?));
         }
         Ok((draft, time(4, true).await?))
+    }
+
+    /// The costs that were measured or taken last, if there are any.
+    #[must_use]
+    pub fn costs(&self) -> Option<&Costs> {
+        self.costs.as_ref()
     }
 
     /// Takes costs that were measured on this adapter with this model earlier. What is known of plans, and what may still

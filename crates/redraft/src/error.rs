@@ -24,6 +24,9 @@ pub enum Error {
     /// Costs of speculation that are no costs.
     #[error("costs of speculation: {0}")]
     Costs(#[from] CostError),
+    /// The caller cancelled it.
+    #[error("cancelled")]
+    Cancelled,
     /// The policy of speculation cannot be set up.
     #[error("speculation: {0}")]
     Policy(#[from] PolicyError),

@@ -323,7 +323,7 @@ impl<'e> TokenStream<'e> {
         let mut ready = Ok(());
         if unknown && self.engine.context() >= LEAST_CONTEXT {
             // Measuring forgets the sequence.
-            ready = self.engine.measure_costs().await.map(|_| ());
+            ready = self.engine.measure_costs_unless(&self.options.cancel).await.map(|_| ());
             self.engine.reset();
             (self.reused, self.reusable, rounds.unseen) = (0, 0, 0);
         }
@@ -333,6 +333,10 @@ impl<'e> TokenStream<'e> {
         }
         if let Err(error) = ready {
             rounds.features = false;
+            if matches!(error, Error::Cancelled) {
+                // So is the answer.
+                return;
+            }
             rounds.given_up = Some(format!("speculation could not be set up: {error}"));
             return;
         }

@@ -1,5 +1,5 @@
 // Keeps the page itself for offline use; models are kept by the package. What is built has its hash in its name, so it
-// never changes; the page is asked for first and taken from here when there is no network.
+// never changes; the page is asked for first and taken from here when there is no network. Drafters go the way of models.
 const SHELL = 'redraft-shell-1';
 
 self.addEventListener('install', (event) => event.waitUntil(self.skipWaiting()));
@@ -13,7 +13,7 @@ async function keep(request, response) {
 self.addEventListener('fetch', (event) => {
   const { request } = event;
   const url = new URL(request.url);
-  if (request.method !== 'GET' || url.origin !== location.origin || url.pathname.includes('/models/')) return;
+  if (request.method !== 'GET' || url.origin !== location.origin || url.pathname.includes('/models/') || url.pathname.endsWith('.safetensors')) return;
   const hashed = url.pathname.includes('/assets/');
   event.respondWith(
     (async () => {

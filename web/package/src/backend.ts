@@ -8,8 +8,11 @@ import type { AnswerReport, AnswerRequest, ModuleInfo, TokenReport } from './was
 export interface LoadOptions {
   /** A known name, an address (`https:`, relative, or `hf:owner/repository/file.gguf`), a `File`, or an address with its hash. */
   readonly model: ModelSpec;
-  /** Drafter of the model, a safetensors file; with one, speculation is on by default. */
-  readonly drafter?: ModelSpec;
+  /**
+   * Drafter of the model, a safetensors file; with one, speculation is on by default. Known models bring their own, from
+   * the package; `false` loads none.
+   */
+  readonly drafter?: ModelSpec | false;
   /** Tokens of the context; by default the model's own, at most 4096. */
   readonly context?: number;
   /** Type of keys and values: `f16` by default. */
@@ -30,6 +33,8 @@ export interface EngineInfo extends ModuleInfo {
   readonly modelBytes: number;
   /** Most bytes that the WebAssembly heap has taken so far. */
   readonly heapBytes: number;
+  /** Where `costs` come from: measured by this engine, or kept from an earlier load; null while there are none. */
+  readonly costsFrom: 'measured' | 'kept' | null;
 }
 
 export interface BackendEvents {

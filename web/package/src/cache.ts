@@ -1,6 +1,6 @@
 import { RedraftError, throwIfAborted } from './errors.js';
 import { cached, download, keyOf, readManifest } from './download.js';
-import { type LocalModel, type ModelSpec, type RemoteModel, checkHash, isLocal, resolveFile } from './models.js';
+import { type LocalModel, type ModelSpec, type RemoteModel, checkHash, isLocal, knownModel, resolveFile } from './models.js';
 import type { ProgressMeter } from './progress.js';
 import { sha256OfBlob } from './sha256.js';
 import { MemoryStore, type Store, type StoreKind, openStore, openStores } from './store.js';
@@ -44,10 +44,11 @@ export async function hasModel(model: RemoteModel): Promise<boolean> {
   return false;
 }
 
-/** Deletes a model, or what an interrupted download of it left, from all stores. */
+/** Deletes a model, or what an interrupted download of it left, from all stores; of a known model the drafter too. */
 export async function deleteModel(model: RemoteModel): Promise<void> {
-  const key = keyOf(resolveFile(model, base()));
-  for (const store of await openStores()) await store.delete(key);
+  const drafter = knownModel(model)?.drafter;
+  const keys = [model, ...(drafter ? [drafter] : [])].map((file) => keyOf(resolveFile(file, base())));
+  for (const store of await openStores()) for (const key of keys) await store.delete(key);
 }
 
 /** Refuses what the browser will not store, before it is downloaded. */

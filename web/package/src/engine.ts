@@ -2,7 +2,7 @@ import type { Backend, BackendEvents, EngineInfo, LoadOptions } from './backend.
 import { Completions } from './completions.js';
 import { RedraftError } from './errors.js';
 import { LocalBackend } from './local.js';
-import { isLocal } from './models.js';
+import { type ModelSpec, checkSpec, isLocal } from './models.js';
 import type { LoadProgress } from './progress.js';
 import type { RoundTree } from './wasm.js';
 import { WorkerBackend } from './worker-client.js';
@@ -98,6 +98,8 @@ function nameOf(model: LoadOptions['model']): string {
 
 async function create(options: EngineOptions, load: (options: LoadOptions, events: BackendEvents, signal?: AbortSignal) => Promise<Backend>): Promise<Engine> {
   if (options.model === undefined) throw new RedraftError('invalid_request', 'model is missing: give a name, an address or a File');
+  checkSpec('model', options.model);
+  if (options.drafter !== undefined && options.drafter !== false) checkSpec('drafter', options.drafter);
   const { signal, onProgress, ...rest } = options;
   const emitter = new Emitter();
   if (onProgress) emitter.on('progress', onProgress);
@@ -135,13 +137,13 @@ export function createWorkerEngine(options: WorkerEngineOptions): Promise<Engine
 
 /** Addresses relative to the page, made absolute before they leave it. */
 function resolveAddresses(options: LoadOptions): LoadOptions {
-  const absolute = (spec: LoadOptions['model']): LoadOptions['model'] => {
+  const absolute = (spec: ModelSpec): ModelSpec => {
     if (typeof spec === 'string') return /^(\.{0,2}\/|[^:/]+\/)/.test(spec) ? new URL(spec, location.href).href : spec;
     return isLocal(spec) || spec.url.startsWith('hf:') ? spec : { ...spec, url: new URL(spec.url, location.href).href };
   };
   return {
     ...options,
     model: absolute(options.model),
-    ...(options.drafter !== undefined && { drafter: absolute(options.drafter) }),
+    ...(options.drafter !== undefined && { drafter: options.drafter && absolute(options.drafter) }),
   };
 }

@@ -7,7 +7,7 @@ export {
 } from './engine.js';
 export { type ErrorCode, RedraftError } from './errors.js';
 export type { EngineInfo, LoadOptions } from './backend.js';
-export { type KnownModel, type LocalModel, MODELS, type ModelFile, type ModelSpec, type RemoteModel } from './models.js';
+export { type KnownModel, type LocalModel, MODELS, type ModelFile, type ModelSpec, type PinnedFile, type RemoteModel } from './models.js';
 export type {
   ChatCompletion, ChatCompletionChunk, ChatCompletionParams, ChatMessage, ContentLogprob, FinishReason,
   SpeculationChoice, TextPart, TokenInfo, TokenLogprob, Usage,
@@ -17,5 +17,5 @@ export type { LoadPhase, LoadProgress } from './progress.js';
 export type { StoreKind } from './store.js';
 export type { SubgroupChoice } from './subgroups.js';
 export { VERSION } from './version.js';
-export type { Gate, Plan, PlanMode, RoundTree, SpeculationReport, TokenOrigin, TreeNode } from './wasm.js';
+export type { Gate, Plan, PlanMode, RoundTree, SpeculationCosts, SpeculationReport, TokenOrigin, TreeNode } from './wasm.js';
 export { type WorkerScope, serveEngine } from './worker-server.js';

@@ -1,10 +1,13 @@
 import { orAborted, settledOnAbort } from './abort.js';
 import type { Backend, BackendEvents, EngineInfo, LoadOptions } from './backend.js';
 import { openModel } from './cache.js';
+import { type CostSetting, costsKey, recallCosts } from './costs.js';
+import { openDrafter } from './drafter.js';
 import { RedraftError, asRedraftError, throwIfAborted } from './errors.js';
+import { storedNotes } from './notes.js';
 import { type Probe, probe } from './probe.js';
 import { ProgressMeter } from './progress.js';
-import { choosePath, storedChecks } from './subgroups.js';
+import { choosePath } from './subgroups.js';
 import { VERSION } from './version.js';
 import { type AnswerReport, type AnswerRequest, type ModuleInfo, type TokenReport, loadModule } from './wasm.js';
 import { WasmEngine, checkPath, heapBytes, loadEngine } from './wasm/redraft_wasm.js';
@@ -12,12 +15,17 @@ import { WasmEngine, checkPath, heapBytes, loadEngine } from './wasm/redraft_was
 /** Largest drafter: unlike the model it passes through the module's heap as a whole. */
 const DRAFTER_LIMIT = 512 << 20;
 
+const checks = storedNotes('checks');
+const keptCosts = storedNotes('costs');
+
 /** A model on this realm's own WebGPU. */
 export class LocalBackend implements Backend {
   readonly #options: LoadOptions;
   readonly #events: BackendEvents;
   #engine: WasmEngine | undefined;
   #info: EngineInfo | undefined;
+  /** Where the costs of this engine are kept. */
+  #costsKey = '';
   /** Fires when the engine is disposed of: what runs then ends. */
   readonly #disposal = new AbortController();
   /** The last call that was let in. */
@@ -51,6 +59,7 @@ export class LocalBackend implements Backend {
         return JSON.parse(await engine.answer(JSON.stringify(request), take, aborted.promise)) as AnswerReport;
       } finally {
         aborted.release();
+        if (request.speculation === 'auto') await this.#keepCosts(engine);
       }
     });
   }
@@ -84,6 +93,26 @@ export class LocalBackend implements Backend {
     return orAborted(turn, signal);
   }
 
+  async #recallCosts(engine: WasmEngine, setting: CostSetting): Promise<boolean> {
+    try {
+      this.#costsKey = await costsKey(setting);
+      return await recallCosts(keptCosts, this.#costsKey, engine);
+    } catch (error) {
+      engine.free();
+      throw error;
+    }
+  }
+
+  /** Notes the costs of an engine that has just measured them. */
+  async #keepCosts(engine: WasmEngine): Promise<void> {
+    if (!this.#info || this.#info.costs !== null) return;
+    const { costs } = JSON.parse(engine.info()) as ModuleInfo;
+    if (costs === null) return;
+    this.#info = { ...this.#info, costs, costsFrom: 'measured' };
+    // Not being able to keep them costs another measurement, no more.
+    await keptCosts.set(this.#costsKey, JSON.stringify(costs)).catch(() => undefined);
+  }
+
   async #ready(signal: AbortSignal | undefined): Promise<WasmEngine> {
     try {
       this.#engine?.healthy();
@@ -105,7 +134,7 @@ export class LocalBackend implements Backend {
   }
 
   async #load(signal: AbortSignal | undefined): Promise<WasmEngine> {
-    const { model, drafter, context, kv, cache = 'auto', memoryLimit, subgroups = 'auto', wasmUrl } = this.#options;
+    const { model, context, kv, cache = 'auto', memoryLimit, subgroups = 'auto', wasmUrl } = this.#options;
     const meter = new ProgressMeter(this.#events.progress);
     const warn = (text: string): void => this.#events.warning?.(text);
     throwIfAborted(signal);
@@ -113,11 +142,11 @@ export class LocalBackend implements Backend {
     if (!found.ok) throw unavailable(found);
     const fetching = { cache, meter, signal, warn };
     const modelFile = await orAborted(openModel(model, { ...fetching, magic: 'GGUF' }), signal);
-    const drafterFile = drafter === undefined ? undefined : await orAborted(openModel(drafter, fetching), signal);
+    const drafterFile = await orAborted(openDrafter(this.#options, fetching), signal);
     await orAborted(loadModule(wasmUrl), signal);
     const { adapter } = found;
     const check = (path: string): Promise<string> => checkPath(path, (share: number) => meter.check(share));
-    const choosing = { adapter, choice: subgroups, version: VERSION, memory: storedChecks, check, warn };
+    const choosing = { adapter, choice: subgroups, version: VERSION, memory: checks, check, warn };
     const path = await orAborted(choosePath(choosing), signal);
     const drafterBytes = drafterFile && (await drafterContents(drafterFile));
     throwIfAborted(signal);
@@ -131,9 +160,11 @@ export class LocalBackend implements Backend {
         (phase: 'kernels' | 'weights', done: number, total: number) => meter.load(phase, done, total),
         aborted.promise,
       );
-      const info = JSON.parse(engine.info()) as ModuleInfo;
+      const loaded = JSON.parse(engine.info()) as ModuleInfo;
+      const kept = await this.#recallCosts(engine, { version: VERSION, adapter, info: loaded, kv: kv ?? 'f16', model: modelFile, drafter: drafterFile });
+      const info = kept ? (JSON.parse(engine.info()) as ModuleInfo) : loaded;
       info.warnings.forEach(warn);
-      this.#info = { ...info, modelBytes: modelFile.size, heapBytes: heapBytes() };
+      this.#info = { ...info, costsFrom: kept ? 'kept' : null, modelBytes: modelFile.size, heapBytes: heapBytes() };
       this.#engine = engine;
       meter.ready();
       return engine;

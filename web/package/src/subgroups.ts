@@ -3,7 +3,7 @@
  * is the one place where the package touches a prototype of the browser, in the realm (page or worker) it runs in, and
  * only when an engine is about to use kernels that need subgroups.
  */
-import { openStores } from './store.js';
+import type { Notes } from './notes.js';
 import type { ProbeAdapter } from './probe.js';
 
 /** Whether kernels with subgroups are used: `auto` where the adapter has them and a check of all kernels passed. */
@@ -35,31 +35,12 @@ export function requestSubgroups(): void {
   };
 }
 
-/** What the start-up check found is remembered for each adapter, browser and version of the package. */
-export interface CheckMemory {
-  get(key: string): Promise<string | undefined>;
-  set(key: string, found: string): Promise<void>;
-}
-
-const KEY = 'checks';
-
-/** Remembers beside the models. */
-export const storedChecks: CheckMemory = {
-  async get(key) {
-    const [store] = await openStores();
-    return (await store.read(KEY, encodeURIComponent(key)))?.text();
-  },
-  async set(key, found) {
-    const [store] = await openStores();
-    await store.write(KEY, encodeURIComponent(key), new TextEncoder().encode(found));
-  },
-};
-
 export interface ChooseOptions {
   readonly adapter: ProbeAdapter;
   readonly choice: SubgroupChoice;
   readonly version: string;
-  readonly memory: CheckMemory;
+  /** What the check found is kept for each adapter, browser and version of the package. */
+  readonly memory: Notes;
   /** Runs the check; gives an empty text, or what is wrong. */
   readonly check: (path: PathName) => Promise<string>;
   readonly warn: (text: string) => void;

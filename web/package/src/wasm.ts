@@ -104,6 +104,18 @@ export interface AnswerReport {
   readonly warning: string | null;
 }
 
+/** What steps and rounds cost here, in plain decoding steps; what `speculation: 'auto'` calculates with. */
+export interface SpeculationCosts {
+  /** Rows and cost of a step of the model that verifies so many rows. */
+  readonly verify: readonly (readonly [number, number])[];
+  /** Rows and cost of a step of the drafter. */
+  readonly draft: readonly (readonly [number, number])[];
+  readonly extend: number;
+  readonly overhead: number;
+  readonly catchUp: number;
+  readonly catchUpMost: number;
+}
+
 export interface ModuleInfo {
   readonly adapter: string;
   readonly path: string;
@@ -126,6 +138,8 @@ export interface ModuleInfo {
   readonly tiles: string;
   readonly tilesAgree: boolean;
   readonly warnings: readonly string[];
+  /** Null until the first answer with `speculation: 'auto'` measured them, or they were kept from an earlier load. */
+  readonly costs: SpeculationCosts | null;
 }
 
 /** What the module is asked (`crates/redraft-wasm/src/request.rs`). */

@@ -5,7 +5,7 @@ import type { AnswerReport, AnswerRequest, TokenReport } from '../src/wasm.js';
 export const INFO: EngineInfo = {
   adapter: 'fake', path: 'plain', architecture: 'llama', layers: 1, hidden: 32, vocab: 320, context: 64, trainedContext: 64,
   chatTemplate: true, drafter: false, memory: { weights: 1, kvCache: 1, activations: 1, sampling: 1, total: 4 },
-  tiles: '', tilesAgree: true, warnings: [], modelBytes: 10, heapBytes: 20,
+  tiles: '', tilesAgree: true, warnings: [], costs: null, modelBytes: 10, heapBytes: 20, costsFrom: null,
 };
 
 export const SPECULATION = {

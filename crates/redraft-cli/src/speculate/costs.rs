@@ -30,9 +30,6 @@ pub(crate) struct CostKey {
     setup: String,
 }
 
-/// The largest cost that is believed, in plain steps.
-const MOST: f64 = 1000.0;
-
 /// A file of kept costs.
 #[derive(Debug, Serialize, Deserialize)]
 struct Kept {
@@ -81,35 +78,6 @@ impl Numbers {
         costs.validate().map_err(|error| error.to_string())?;
         Ok(costs)
     }
-}
-
-/// Why costs that are well-formed cannot have been measured, if they cannot. `drafts`: a drafter was measured.
-///
-/// A busy machine measures wildly, so that little can be said of large numbers; but a step of one row is the unit, steps of
-/// more rows never cost less, and nothing is free.
-fn implausible(costs: &Costs, drafts: bool) -> Option<String> {
-    let off = |what: &str, found: f64, least: f64, most: f64| {
-        let out = !(least..=most).contains(&found);
-        out.then(|| format!("{what} costs {found:.3} plain steps; expected {least:.3} to {most:.3}"))
-    };
-    let mut least = 1.0;
-    for &(_, cost) in costs.verify.points() {
-        if let Some(reason) = off("a step of the model", cost, least, MOST) {
-            return Some(reason);
-        }
-        least = cost;
-    }
-    let paid = if drafts { 1e-6 } else { 0.0 };
-    let draft =
-        costs.draft.points().iter().find_map(|&(_, cost)| off("a step of the drafter", cost, paid, MOST));
-    draft
-        .or_else(|| off("a step of one row", costs.verify.at(1), 1.0, 1.0 + 1e-9))
-        .or_else(|| off("an extend pass", costs.extend, paid, MOST))
-        .or_else(|| off("what a round adds", costs.overhead, 0.0, 1.0))
-        .or_else(|| off("catching up on a token", costs.catch_up, 0.0, MOST))
-        .or_else(|| {
-            off("catching up on all", costs.catch_up * f64::from(costs.catch_up_most), 0.0, 64.0 * MOST)
-        })
 }
 
 impl CostKey {
@@ -181,10 +149,8 @@ fn read(file: &PathBuf, key: &CostKey) -> Result<Option<Costs>, String> {
         return Ok(None);
     }
     let costs = kept.costs.costs()?;
-    match implausible(&costs, key.drafter.is_some()) {
-        None => Ok(Some(costs)),
-        Some(reason) => Err(reason),
-    }
+    costs.check_measured(key.drafter.is_some()).map_err(|error| error.to_string())?;
+    Ok(Some(costs))
 }
 
 #[cfg(test)]

@@ -29,7 +29,22 @@ pub enum CostError {
         /// Its value.
         found: f64,
     },
+    /// A cost that no measurement gives.
+    #[error("{what} costs {found:.3} plain steps; measuring gives {least:.3} to {most:.3}")]
+    NotMeasured {
+        /// What costs that.
+        what: &'static str,
+        /// Its cost in plain steps.
+        found: f64,
+        /// The least that it may cost.
+        least: f64,
+        /// The most.
+        most: f64,
+    },
 }
+
+/// The largest cost that is believed of a step, in plain steps.
+const MOST: f64 = 1000.0;
 
 /// Cost of a forward by its number of rows, in plain steps.
 #[derive(Clone, Debug, PartialEq)]
@@ -110,6 +125,34 @@ impl Costs {
         check("catch_up", self.catch_up)
     }
 
+    /// Checks that costs which were kept somewhere may have been measured, with a drafter if `drafts`.
+    ///
+    /// A busy machine measures wildly, so that little can be said of large numbers; but a step of one row is the unit,
+    /// steps of more rows never cost less, and nothing is free.
+    ///
+    /// # Errors
+    /// [`CostError::NotMeasured`], naming the first cost that cannot be.
+    pub fn check_measured(&self, drafts: bool) -> Result<(), CostError> {
+        let within = |what, found: f64, least: f64, most: f64| {
+            let good = (least..=most).contains(&found);
+            if good { Ok(()) } else { Err(CostError::NotMeasured { what, found, least, most }) }
+        };
+        let mut least = 1.0;
+        for &(_, cost) in self.verify.points() {
+            within("a step of the model", cost, least, MOST)?;
+            least = cost;
+        }
+        within("a step of one row", self.verify.at(1), 1.0, 1.0 + 1e-9)?;
+        let paid = if drafts { 1e-6 } else { 0.0 };
+        for &(_, cost) in self.draft.points() {
+            within("a step of the drafter", cost, paid, MOST)?;
+        }
+        within("an extend pass", self.extend, paid, MOST)?;
+        within("what a round adds", self.overhead, 0.0, 1.0)?;
+        within("catching up on a token", self.catch_up, 0.0, MOST)?;
+        within("catching up on all", self.catch_up * f64::from(self.catch_up_most), 0.0, 64.0 * MOST)
+    }
+
     /// The cost of a round of `plan`: V(M) + extend + S · C(k + R) + overhead, without what the drafter does not do in
     /// a plan that only looks up.
     #[must_use]
@@ -151,6 +194,39 @@ mod tests {
         );
         assert_eq!(costs.round(&Plan::lookup(3)), 1.5 + 0.0625, "no drafter");
         assert_eq!(costs.round(&Plan::tree(3, 1, 1, 3)), 1.5 + 0.125 + 0.0625, "no step behind extend");
+    }
+
+    #[test]
+    fn costs_that_nobody_measured() {
+        let curve = |points: &[(u32, f64)]| Curve::new(points.to_vec()).unwrap();
+        let good = Costs {
+            verify: curve(&[(1, 1.0), (8, 3.25)]),
+            draft: curve(&[(4, 0.125)]),
+            extend: 0.25,
+            overhead: 0.0,
+            catch_up: 0.0625,
+            catch_up_most: 48,
+        };
+        assert_eq!(good.check_measured(true), Ok(()), "good costs");
+        let expected =
+            CostError::NotMeasured { what: "a step of the model", found: 0.5, least: 1.0, most: MOST };
+        let cheap = Costs { verify: curve(&[(1, 1.0), (8, 0.5)]), ..good.clone() };
+        assert_eq!(cheap.check_measured(true), Err(expected), "more rows for less");
+        let bad = [
+            Costs { verify: curve(&[(8, 3.25)]), ..good.clone() },
+            Costs { verify: curve(&[(1, 1.0), (8, 4000.0)]), ..good.clone() },
+            Costs { draft: curve(&[(1, 1e5)]), ..good.clone() },
+            Costs { extend: 1e9, ..good.clone() },
+            Costs { overhead: 50.0, ..good.clone() },
+            Costs { catch_up: 1e6, ..good.clone() },
+            Costs { catch_up_most: 4_000_000_000, ..good.clone() },
+        ];
+        for costs in bad {
+            assert!(costs.check_measured(true).is_err(), "{costs:?}");
+        }
+        let free = Costs { draft: curve(&[(1, 0.0)]), extend: 0.0, ..good };
+        assert_eq!(free.check_measured(false), Ok(()), "no drafter");
+        assert!(free.check_measured(true).is_err(), "a drafter for nothing");
     }
 
     #[test]
