@@ -208,9 +208,9 @@ impl Report {
         text.push_str("\n## M9: Sampled answers\n\n");
         match (&self.drawn, &facts.drawn) {
             (Some(part), Some(how)) => {
-                _ = write!(
+                _ = writeln!(
                     text,
-                    "{} answers, {how}. Plans and tables are those of temperature 0.\n",
+                    "{} answers, {how}. Plans and tables are those of temperature 0.",
                     part.texts
                 );
                 experiments(part, &pictures, None, &mut text)?;

@@ -96,7 +96,7 @@ mod tests {
         for objective in [Objective::CrossEntropy, Objective::Acceptance] {
             let rows = super::rows::score(&z, p.clone(), &choices, objective).expect("dense f32");
             let tensors = by_tensors(z.clone(), p.clone(), choice.clone(), objective);
-            let values = |tensor: &Tensor<2>| tensor.clone().into_data().into_vec::<f32>().unwrap();
+            let values = |tensor: &Tensor<2>| tensor.clone().into_data().try_into_vec::<f32>().unwrap();
             assert_eq!(values(&rows.right).iter().sum::<f32>(), 17.0);
             for (rows, tensors) in [
                 (&rows.loss, &tensors.loss),
