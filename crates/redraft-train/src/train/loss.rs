@@ -90,8 +90,11 @@ mod tests {
         let p = burn::tensor::activation::softmax(Tensor::<2>::random([33, 100], normal, &plain), 1);
         // Every other choice is the drafter's own first token, so that both answers occur.
         let tops: Vec<i64> = z.clone().argmax(1).into_data().convert::<i64>().try_into_vec().unwrap();
-        let choices: Vec<i64> =
-            tops.iter().enumerate().map(|(row, top)| if row % 2 == 0 { *top } else { (top + 1) % 100 }).collect();
+        let choices: Vec<i64> = tops
+            .iter()
+            .enumerate()
+            .map(|(row, top)| if row % 2 == 0 { *top } else { (top + 1) % 100 })
+            .collect();
         let choice = Tensor::<1, Int>::from_ints(choices.as_slice(), &plain);
         for objective in [Objective::CrossEntropy, Objective::Acceptance] {
             let rows = super::rows::score(&z, p.clone(), &choices, objective).expect("dense f32");
