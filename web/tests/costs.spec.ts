@@ -69,3 +69,24 @@ test('costs are measured once and kept, for the page and its workers', async ({ 
   expect(seen.last.from).toBe('kept');
   expectSame(seen.last.costs, seen.cut.measured);
 });
+
+test('an abort ends the measuring, and the next answer makes up for it', async ({ blank }) => {
+  const seen = await blank.evaluate(async () => {
+    const engine = await redraft.createEngine({ model: '/fixtures/tiny.gguf', drafter: '/fixtures/tiny.drafter.safetensors', context: 256 });
+    const ask = async (speculation: 'auto' | 'off', signal?: AbortSignal) => {
+      const params = { messages: [{ role: 'user', content: 'hi' }], max_tokens: 12, ignore_eos: true, speculation, ...(signal && { signal }) };
+      return (await engine.chat.completions.create(params)).choices[0].tokens.map((token) => token.id).join();
+    };
+    const controller = new AbortController();
+    setTimeout(() => controller.abort(), 20);
+    const code = await ask('auto', controller.signal).then(() => 'none', (error: unknown) => (error instanceof redraft.RedraftError ? error.code : String(error)));
+    // Waits for what was aborted.
+    const plain = await ask('off');
+    const between = engine.info.costs;
+    const same = (await ask('auto')) === plain;
+    const { costsFrom } = engine.info;
+    await engine.dispose();
+    return { code, between, same, costsFrom };
+  });
+  expect(seen).toEqual({ code: 'aborted', between: null, same: true, costsFrom: 'measured' });
+});
