@@ -11,6 +11,7 @@ mod costs;
 mod drawn;
 mod plans;
 mod plot;
+mod reasons;
 mod report;
 mod select;
 mod spec;

@@ -24,6 +24,16 @@ pub(super) struct Experiment {
 
 /// The name of the arm that is compared with all others.
 pub(super) const RECONSIDERATION: &str = "reconsideration";
+/// The name of the arm without second passes.
+pub(super) const BASELINE: &str = "baseline";
+/// The name of [`RECONSIDERATION`] with lookup.
+pub(super) const LOOKUP_TOO: &str = "reconsideration and lookup";
+/// The name of [`BASELINE`] with lookup.
+pub(super) const LOOKUP_ALONE: &str = "baseline and lookup";
+/// The name of the ceiling of second passes.
+pub(super) const CEILING: &str = "second passes answered by the target";
+/// The name of second passes that do not read what the first returned.
+pub(super) const NO_RECURRENCE: &str = "no recurrence";
 
 fn named(entries: &[(&str, Spec)]) -> Vec<(String, Spec)> {
     entries.iter().map(|(name, spec)| ((*name).to_owned(), *spec)).collect()
@@ -33,7 +43,7 @@ fn named(entries: &[(&str, Spec)]) -> Vec<(String, Spec)> {
 fn arms_of(chosen: &Chosen, change: impl Fn(Spec) -> Spec) -> Vec<(String, Spec)> {
     let same = Spec { plan: Plan { control: true, ..chosen.reconsider.plan }, ..chosen.reconsider };
     let mut arms = named(&[
-        ("baseline", change(chosen.baseline)),
+        (BASELINE, change(chosen.baseline)),
         ("baseline with k + R rows", change(chosen.equal_rows)),
         ("top-k control", change(chosen.control)),
         (RECONSIDERATION, change(chosen.reconsider)),
@@ -51,8 +61,8 @@ pub(super) fn arms(chosen: &Choices) -> Vec<Experiment> {
         .map(|((nodes, depth), chosen)| {
             let mut entries = arms_of(chosen, |spec| spec);
             entries.extend(named(&[
-                ("reconsideration and lookup", looking_up(chosen.reconsider)),
-                ("baseline and lookup", looking_up(chosen.baseline)),
+                (LOOKUP_TOO, looking_up(chosen.reconsider)),
+                (LOOKUP_ALONE, looking_up(chosen.baseline)),
             ]));
             Experiment {
                 id: "M3",
@@ -113,7 +123,7 @@ pub(super) fn ablations(chosen: &Choices) -> Vec<Experiment> {
                 "M1",
                 "First rejections",
                 "Whether what the target rejects is what the drafter was unsure of while the target is decisive.",
-                named(&[("baseline", hesitant(baseline)), ("reconsideration", hesitant(reconsider))]),
+                named(&[(BASELINE, hesitant(baseline)), (RECONSIDERATION, hesitant(reconsider))]),
             )
         },
         experiment(
@@ -122,9 +132,9 @@ pub(super) fn ablations(chosen: &Choices) -> Vec<Experiment> {
             "What could be had at most if hesitant nodes on the right way were answered by the target's own likeliest \
              token wherever it is decisive.",
             named(&[
-                ("baseline", baseline),
-                ("reconsideration", reconsider),
-                ("second passes answered by the target", oracle(Oracle::Second)),
+                (BASELINE, baseline),
+                (RECONSIDERATION, reconsider),
+                (CEILING, oracle(Oracle::Second)),
                 (
                     "all hesitant nodes answered by the target",
                     Spec { oracle: Oracle::First, ..hesitant(baseline) },
@@ -136,7 +146,7 @@ pub(super) fn ablations(chosen: &Choices) -> Vec<Experiment> {
             "Gates at equal R",
             "Whether it matters which nodes get a second pass.",
             named(&[
-                ("baseline", baseline),
+                (BASELINE, baseline),
                 ("random", gate(Gate::Random, Threshold::None)),
                 ("entropy", gate(Gate::Entropy, Threshold::None)),
                 ("top1", gate(Gate::Top1, Threshold::None)),
@@ -149,9 +159,9 @@ pub(super) fn ablations(chosen: &Choices) -> Vec<Experiment> {
             "What the second pass uses",
             "Ablations of its inputs, on weights that were trained with all of them.",
             named(&[
-                ("baseline", baseline),
-                ("reconsideration", reconsider),
-                ("no recurrence", with(Plan { no_recurrence: true, ..plan })),
+                (BASELINE, baseline),
+                (RECONSIDERATION, reconsider),
+                (NO_RECURRENCE, with(Plan { no_recurrence: true, ..plan })),
                 ("own first pass hidden", Spec { blind: true, ..reconsider }),
             ]),
         ),
@@ -160,7 +170,7 @@ pub(super) fn ablations(chosen: &Choices) -> Vec<Experiment> {
             "Where second passes go, and whether their candidates are expanded",
             "Where to spend R.",
             named(&[
-                ("baseline", baseline),
+                (BASELINE, baseline),
                 ("root only", Spec { deepest: 0, ..without_random(reconsider) }),
                 ("depth 1 at most", Spec { deepest: 1, ..without_random(reconsider) }),
                 ("all depths", reconsider),

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::costs::Bench;
 use super::plans::Experiment;
 use super::plot;
+use super::reasons::reasons;
 use super::select::{Budget, Choices, Chosen, Tried};
 use super::spec::Spec;
 use super::tables::{Part, plain, signed, verdict};
@@ -198,6 +199,7 @@ impl Report {
             facts.held_out,
         );
         self.verdicts(&mut text)?;
+        reasons(&self.main, &self.ablations, self.headline_size()?.0.0, &mut text)?;
         text.push_str("\n![by size](sizes.svg)\n");
         let costs = self.bench.as_ref().map(|bench| &bench.costs);
         let pictures = self.pictures();
@@ -436,6 +438,10 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("below the paper's low end"), "{text}");
+        for reason in ["(M1)", "(M2)", "(M5)", "(M3)"] {
+            assert_eq!(text.matches(reason).count(), 1, "{reason}: {text}");
+        }
+        assert!(text.contains("both with lookup, against baseline: +0.00"), "{text}");
     }
 
     #[test]

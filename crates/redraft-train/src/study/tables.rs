@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use redraft_decode::draft::Costs;
 use serde_json::{Value, json};
 
-use super::plans::{Experiment, RECONSIDERATION};
+use super::plans::{Experiment, LOOKUP_ALONE, LOOKUP_TOO, RECONSIDERATION};
 use super::spec::Spec;
 use crate::error::TrainError;
 use crate::replay::{Counts, DECISIVE, Interval, Rejections, Run, gain, tau};
@@ -27,6 +27,11 @@ impl Part {
     /// The run of a spec that an experiment of this part has.
     fn run(&self, spec: &Spec) -> &Run {
         &self.runs[spec]
+    }
+
+    /// What happened on all texts under a spec that an experiment of this part has.
+    pub(super) fn total(&self, spec: &Spec) -> Counts {
+        self.run(spec).total()
     }
 
     /// τ of a spec, or an error if there was no round.
@@ -90,8 +95,19 @@ impl Part {
         let compared = experiment.entries.iter().find(|(name, _)| name == RECONSIDERATION);
         if let Some((_, reconsider)) = compared.filter(|_| experiment.arms) {
             _ = write!(text, "\nReconsideration, in percent:\n\n");
-            for (name, spec) in experiment.entries.iter().filter(|(_, spec)| spec != reconsider) {
+            let looks_up = |name: &str| [LOOKUP_TOO, LOOKUP_ALONE].contains(&name);
+            let others =
+                experiment.entries.iter().filter(|(name, spec)| spec != reconsider && !looks_up(name));
+            for (name, spec) in others {
                 _ = writeln!(text, "- against {name}: {}", signed(&self.gain(reconsider, spec)?));
+            }
+            let of = |name: &str| experiment.entries.iter().find(|(found, _)| found == name);
+            if let (Some((_, too)), Some((_, alone))) = (of(LOOKUP_TOO), of(LOOKUP_ALONE)) {
+                _ = writeln!(
+                    text,
+                    "- both with lookup, against baseline: {}",
+                    signed(&self.gain(too, alone)?)
+                );
             }
         }
         Ok(())
