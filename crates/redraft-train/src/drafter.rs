@@ -3,12 +3,15 @@
 //! The same arithmetic as the WGSL kernels and as the reference in `redraft-testing`; docs/speculation.md says what a
 //! second pass is.
 
+mod alternative;
 mod file;
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Int, Tensor};
 
 use crate::ops::{self, RopeTable, from_heads, group, product, rms_norm, scale, to_heads, ungroup};
+pub(crate) use alternative::Alternative;
+pub use alternative::SecondPass;
 use redraft_drafter::DrafterConfig;
 
 /// Weights of a drafter. Matrices are `[out, in]`.
@@ -31,6 +34,7 @@ pub struct Drafter {
     pub(crate) pass: Param<Tensor<1>>,         // [hidden], added to the feature of a second pass
     pub(crate) adapter_down: Param<Tensor<2>>, // [rank, 2 · hidden]
     pub(crate) adapter_up: Param<Tensor<2>>,   // [hidden, rank]
+    pub(crate) alternative: Alternative,
 }
 
 /// What a drafter needs beside its weights.
@@ -40,6 +44,8 @@ pub struct Frame {
     pub config: DrafterConfig,
     /// The embedding of the target's tokens, `[vocab, hidden]`; never trained.
     pub embedding: Tensor<2>,
+    /// The embeddings of the draft vocabulary, `[draft vocab, hidden]`, for [`SecondPass::Candidates`].
+    pub drafts: Option<Tensor<2>>,
     rope: RopeTable,
 }
 
@@ -51,7 +57,16 @@ impl Frame {
         let base = f64::from(config.rope_theta);
         let frequency = |pair: usize| base.powf(-2.0 * pair as f64 / head_dim as f64);
         let rope = RopeTable::new(positions, head_dim, head_dim, frequency, device);
-        Self { config, embedding, rope }
+        Self { config, embedding, drafts: None, rope }
+    }
+
+    /// The same with the embeddings of the draft vocabulary `ids`.
+    #[must_use]
+    pub fn with_drafts(mut self, ids: &[u32]) -> Self {
+        let ids: Vec<i64> = ids.iter().map(|&id| i64::from(id)).collect();
+        let ids = Tensor::<1, Int>::from_ints(ids.as_slice(), &self.embedding.device());
+        self.drafts = Some(self.embedding.clone().select(0, ids));
+        self
     }
 
     /// Embeddings of `tokens`, `[batch, rows]` → `[batch, rows, hidden]`.

@@ -7,7 +7,7 @@ use clap::Args;
 use redraft_drafter::{DrafterConfig, DrafterFile};
 use redraft_train::TrainError;
 use redraft_train::corpus::Corpus;
-use redraft_train::drafter::{Drafter, Frame};
+use redraft_train::drafter::{Drafter, Frame, SecondPass};
 use redraft_train::target::{Target, TargetFile};
 use redraft_train::train::loss::Objective;
 use redraft_train::train::{Setting, Stage, TrainOptions, directory, train};
@@ -77,6 +77,9 @@ pub(super) struct Run {
     /// 1 - q(top-1) above which a row is hesitant.
     #[arg(long, default_value_t = TrainOptions::default().hesitant)]
     hesitant: f64,
+    /// What the second pass consists of; the alternatives are measured and not written.
+    #[arg(long, value_enum, value_name = "FORM", default_value_t)]
+    second_pass: SecondPass,
     /// Rank of the second pass's adapter, a multiple of 32.
     #[arg(long, default_value_t = 32)]
     rank: usize,
@@ -146,9 +149,13 @@ impl Run {
         for (index, &id) in (0_u32..).zip(&manifest.draft_ids) {
             draft_index[id as usize] = Some(index);
         }
+        let frame = Frame::new(config.clone(), target.embedding(), longest + options.steps, &device);
         let setting = Setting {
             corpus: &corpus,
-            frame: Frame::new(config.clone(), target.embedding(), longest + options.steps, &device),
+            frame: match self.second_pass {
+                SecondPass::Candidates => frame.with_drafts(&manifest.draft_ids),
+                _ => frame,
+            },
             teacher_head: target.head_rows(&manifest.draft_ids),
             draft_index,
             device,
@@ -157,6 +164,11 @@ impl Run {
         };
         drop(target);
         let outcome = train(&setting, drafter, &options)?;
+        if !self.second_pass.is_served() {
+            println!("{} optimizer steps; held out: {}", outcome.steps, outcome.best.line());
+            println!("no drafter is written: none can hold this second pass");
+            return Ok(());
+        }
         let second = self.stage != Stage::Base;
         let trained =
             outcome.drafter.to_file(&config, &manifest.draft_ids, manifest.target.clone(), second)?;
@@ -226,6 +238,7 @@ impl Run {
             second_base: self.second_base,
             second_decisive: self.second_decisive,
             second_wrong: self.second_wrong,
+            second_pass: self.second_pass,
             hesitant: self.hesitant,
             texts: self.texts,
             seed: self.seed,

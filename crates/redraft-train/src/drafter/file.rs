@@ -9,7 +9,7 @@ use redraft_drafter::{
 };
 use redraft_gguf::GgmlType;
 
-use super::Drafter;
+use super::{Alternative, Drafter};
 use crate::error::TrainError;
 use crate::prepare::floats;
 use crate::random::Random;
@@ -104,6 +104,7 @@ impl Drafter {
             pass: vector(vec![0.0; hidden], device),
             adapter_down: matrix(draw(rank, 2 * hidden, 1.0), rank, device),
             adapter_up: matrix(vec![0.0; hidden * rank], hidden, device),
+            alternative: Alternative::none(),
         })
     }
 
@@ -162,10 +163,12 @@ impl Drafter {
             pass: vector(reconsider.embedding.unwrap_or_else(|| vec![0.0; hidden]), device),
             adapter_down: down,
             adapter_up: up,
+            alternative: Alternative::none(),
         })
     }
 
-    /// The drafter as a file in f32; `second_pass` says whether what reconsideration trains is written.
+    /// The drafter as a file in f32; `second_pass` says whether what reconsideration trains is written. What only an
+    /// alternative second pass has is not.
     ///
     /// # Errors
     /// [`TrainError::Drafter`] when the weights are not finite.

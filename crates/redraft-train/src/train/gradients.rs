@@ -43,6 +43,9 @@ pub(super) fn frozen(mut drafter: Drafter, stage: Stage) -> Drafter {
     require(&mut drafter.pass, second);
     require(&mut drafter.adapter_down, second);
     require(&mut drafter.adapter_up, second);
+    let (matrices, vectors) = drafter.alternative.weights();
+    matrices.into_iter().for_each(|param| require(param, second));
+    vectors.into_iter().for_each(|param| require(param, second));
     drafter
 }
 

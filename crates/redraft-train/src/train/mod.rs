@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::corpus::Corpus;
 use crate::data::Split;
-use crate::drafter::{Drafter, Frame};
+use crate::drafter::{Drafter, Frame, SecondPass};
 use crate::error::TrainError;
 use checkpoint::{Checkpoints, State};
 use gradients::{evaluate, frozen, load, step};
@@ -73,6 +73,9 @@ pub struct TrainOptions {
     pub second_decisive: f64,
     /// Additional weight of hesitant rows whose first guess is wrong.
     pub second_wrong: f64,
+    /// What the second pass consists of.
+    #[serde(default, skip_serializing_if = "SecondPass::is_served")]
+    pub second_pass: SecondPass,
     /// 1 − q(top-1) above which a row is hesitant.
     pub hesitant: f64,
     /// Texts of the corpus, from its first, that are trained on and evaluated with; all if 0.
@@ -105,6 +108,7 @@ impl Default for TrainOptions {
             second_base: 0.1,
             second_decisive: 1.0,
             second_wrong: 1.0,
+            second_pass: SecondPass::Adapter,
             hesitant: 0.4,
             texts: 0,
             seed: 1,
@@ -147,6 +151,10 @@ impl TrainOptions {
         }
         if !(0.0..=1.0).contains(&self.hesitant) {
             return Err(TrainError::setting("--hesitant", "0 to 1", self.hesitant));
+        }
+        if !self.second_pass.is_served() && self.stage != Stage::Reconsider {
+            let wanted = "adapter, but in the stage reconsider";
+            return Err(TrainError::setting("--second-pass", wanted, format!("{:?}", self.second_pass)));
         }
         if self.batch_tokens < 32 {
             return Err(TrainError::setting("--batch-tokens", "at least 32", self.batch_tokens));
@@ -201,6 +209,10 @@ pub struct Outcome {
 /// [`TrainError`]; checkpoints that were written stay.
 pub fn train(setting: &Setting<'_>, drafter: Drafter, options: &TrainOptions) -> Result<Outcome, TrainError> {
     options.check()?;
+    if options.second_pass == SecondPass::Candidates && setting.frame.drafts.is_none() {
+        let wanted = "a frame with the embeddings of the draft vocabulary";
+        return Err(TrainError::setting("--second-pass candidates", wanted, "none"));
+    }
     let all = setting.corpus.manifest().samples.len();
     let texts = if options.texts == 0 { all } else { options.texts };
     if texts > setting.corpus.ready() {
@@ -230,7 +242,7 @@ pub fn train(setting: &Setting<'_>, drafter: Drafter, options: &TrainOptions) ->
         .with_weight_decay(options.weight_decay)
         .with_grad_clipping(Some(GradientClippingConfig::Norm(options.clip)));
     let mut optimizer: ModuleOptimizer = adam.init();
-    let mut drafter = frozen(drafter, options.stage);
+    let mut drafter = frozen(drafter.with_second_pass(options.second_pass), options.stage);
     let mut state = State::default();
     if let Some(found) = checkpoints.load(drafter.clone(), adam.init())? {
         let (loaded, adam, at) = found;

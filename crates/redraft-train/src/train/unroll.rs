@@ -66,13 +66,15 @@ pub fn unroll(drafter: &Drafter, frame: &Frame, batch: &Batch, second: bool) -> 
         };
         let again = second.then(|| {
             let feature = next.clone() + drafter.pass.val().unsqueeze();
-            let input = drafter.input(frame, embedded, feature.clone());
-            let q = drafter.queries(frame, input.clone(), position);
-            let own = drafter.keys_values(frame, input.clone(), position);
+            let feature = drafter.with_candidates(frame, feature, &normed);
+            let layer = drafter.second_layer();
+            let input = layer.input(frame, embedded, feature.clone());
+            let q = layer.queries(frame, input.clone(), position);
+            let own = layer.keys_values(frame, input.clone(), position);
             let mut chain = chain.clone();
             chain.push(own);
             let attended = attend(q, stretch, mask, &chain);
-            select(drafter.normed(frame, drafter.finish(frame, feature, attended, Some(input))))
+            select(layer.normed(frame, layer.finish(frame, feature, attended, Some(input))))
         });
         outputs.push(StepOutput { first: select(normed), second: again });
         feature = next;

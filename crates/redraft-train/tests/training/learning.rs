@@ -8,7 +8,7 @@ use redraft_drafter::DrafterFile;
 use redraft_testing::{TinyDrafter, TinyModel};
 use redraft_train::TrainError;
 use redraft_train::corpus::Corpus;
-use redraft_train::drafter::{Drafter, Frame};
+use redraft_train::drafter::{Drafter, Frame, SecondPass};
 use redraft_train::target::Target;
 use redraft_train::train::{Outcome, Setting, Stage, TrainOptions, train};
 
@@ -53,7 +53,7 @@ impl Run<'_> {
         }
         let setting = Setting {
             corpus: self.corpus,
-            frame: Frame::new(config, target.embedding(), 64, &device),
+            frame: Frame::new(config, target.embedding(), 64, &device).with_drafts(&ids),
             teacher_head: target.head_rows(&ids),
             draft_index,
             device,
@@ -106,6 +106,50 @@ fn stages_learn_what_they_should_and_nothing_else() {
     for name in ["fc.weight", "lm_head.weight", "reconsider.up.weight"] {
         assert_ne!(joint_file.tensor(name), second_file.tensor(name), "{name} learns in the joint stage");
     }
+}
+
+/// Alternatives of the second pass start as the drafter's own, learn, and leave the first pass alone.
+#[test]
+fn other_second_passes_learn() {
+    let tiny = tiny(&TinyModel::default());
+    let corpus = corpus(&tiny, "corpus", 60);
+    let run = Run { tiny: &tiny, corpus: &corpus };
+    let base = run.train(&tiny.path("base"), None, &options()).expect("a base drafter");
+    let base = run.file(&base);
+    let second = |form: SecondPass, epochs: u32, learning_rate: f64| {
+        let options = TrainOptions {
+            stage: Stage::Reconsider,
+            hesitant: 0.0,
+            second_pass: form,
+            epochs,
+            learning_rate,
+            ..options()
+        };
+        let directory = tiny.path(&format!("{form:?}-{epochs}"));
+        let outcome = run.train(&directory, Some(&base), &options).expect("a second pass");
+        let sum = |of: fn(&redraft_train::train::StepMetrics) -> f64| {
+            outcome.best.steps.iter().map(of).sum::<f64>()
+        };
+        (sum(|s| s.loss), sum(|s| s.second_loss))
+    };
+    let (first, adapter) = second(SecondPass::Adapter, 1, 1e-9);
+    for form in [SecondPass::Candidates, SecondPass::Layer] {
+        let (unchanged, before) = second(form, 1, 1e-9);
+        assert!(
+            (unchanged - first).abs() < 1e-3,
+            "{form:?} leaves the first pass alone: {unchanged}, {first}"
+        );
+        assert!((before - adapter).abs() < 1e-3, "{form:?} starts as the adapter: {before}, {adapter}");
+        let (unchanged, after) = second(form, 6, 3e-3);
+        assert!(
+            (unchanged - first).abs() < 1e-3,
+            "{form:?} leaves the first pass alone: {unchanged}, {first}"
+        );
+        assert!(after < 0.98 * before, "{form:?} learns: {before} to {after}");
+    }
+    let joint = TrainOptions { stage: Stage::Joint, second_pass: SecondPass::Layer, ..options() };
+    let error = run.train(&tiny.path("joint"), Some(&base), &joint).expect_err("not there");
+    assert!(error.to_string().starts_with("--second-pass"), "{error}");
 }
 
 /// A run that was stopped at a checkpoint, or in the middle of writing one, ends in the same bits as one that was not.
