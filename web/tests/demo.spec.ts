@@ -4,6 +4,11 @@ import type { Page } from '@playwright/test';
 import { type TestServer, fixtures } from './server.ts';
 import { expect, test } from './support.ts';
 
+declare global {
+  /** What the page said while an answer was waited for. */
+  var said: string[];
+}
+
 const pictures = fileURLToPath(new URL('../.build/screenshots/', import.meta.url));
 
 /** Opens the demo and loads the tiny model by its address, with its drafter if wanted. */
@@ -98,6 +103,35 @@ test('how it guessed: trees, origins, numbers, and the same answer without draft
   await expect(page.locator('#speed-off')).toHaveText(/\d/);
   await page.getByRole('button', { name: 'Answer again the other way' }).click();
   await expect(page.locator('#same')).toHaveText('The same answer, word for word.');
+});
+
+test('the automatic choice is the default, and says when it measures what steps cost', async ({ page, server }) => {
+  await openDemo(page, server, true);
+  await expect(page.getByLabel('Drafting')).toHaveValue('auto');
+  // The browser of these tests computes on the processor, and the page says so while it is used.
+  await expect(page.locator('#software')).toHaveText(/computes on the processor \(SwiftShader\)/);
+  await settings(page, { 'Longest answer, in tokens': '8' });
+  await page.evaluate(() => {
+    const look = (): void => {
+      const waiting = document.querySelector('.waiting')?.textContent;
+      if (waiting && said.at(-1) !== waiting) said.push(waiting);
+    };
+    globalThis.said = [];
+    new MutationObserver(look).observe(document.body, { childList: true, subtree: true });
+  });
+  const ask = async (question: string): Promise<unknown> => {
+    await page.getByLabel('Your message').fill(question);
+    await page.getByLabel('Your message').press('Enter');
+    await expect(status(page)).toHaveText(/Answer complete/);
+    await expect(page.locator('.waiting')).toHaveCount(0);
+    return page.evaluate(() => globalThis.said);
+  };
+  const measuring = expect.stringMatching(/^Measuring once what steps cost/);
+  expect(await ask('one two one two')).toEqual([measuring]);
+  // Answered by both ways, word for word the same.
+  await page.getByRole('button', { name: 'Answer again the other way' }).click();
+  await expect(page.locator('#same')).toHaveText('The same answer, word for word.');
+  expect(await ask('again')).toEqual([measuring, 'Reading …']);
 });
 
 test('cancelling a load and bad addresses lead back to the choice', async ({ page, server }) => {

@@ -1,5 +1,6 @@
 /** Measures plain and speculative decoding in the same tab. */
-import { type Engine, type PlanMode, createWorkerEngine } from '@redraft/web';
+import { type Engine, type PlanMode, createWorkerEngine, probe } from '@redraft/web';
+import { softwareWords } from './adapter';
 import { byId, make, show } from './dom';
 import { openPicker } from './picker';
 
@@ -75,7 +76,19 @@ function table(runs: readonly Run[]): void {
   show(results, rows.length > 0);
 }
 
+function problem(words: string): void {
+  const element = byId('problem', HTMLElement);
+  element.textContent = words;
+  show(element, true);
+}
+
 async function start(): Promise<void> {
+  const found = await probe();
+  if (!found.ok) problem(`${found.reason} ${found.advice}`);
+  else if (found.adapter.software) {
+    byId('software', HTMLElement).textContent = softwareWords(found.adapter, navigator.userAgent);
+    show(byId('software', HTMLElement), true);
+  }
   const choose = await openPicker();
   const status = byId('status', HTMLElement);
   const number = (id: string): number => byId(id, HTMLInputElement).valueAsNumber;
@@ -105,9 +118,7 @@ async function start(): Promise<void> {
         copy.onclick = () => void navigator.clipboard.writeText(JSON.stringify(report, null, 1));
       } catch (error) {
         status.textContent = 'Stopped.';
-        const problem = byId('problem', HTMLElement);
-        problem.textContent = error instanceof Error ? error.message : String(error);
-        show(problem, !controller.signal.aborted);
+        if (!controller.signal.aborted) problem(error instanceof Error ? error.message : String(error));
       } finally {
         await engine?.dispose();
         show(byId('cancel', HTMLElement), false);

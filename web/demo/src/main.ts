@@ -1,4 +1,5 @@
 import { type Engine, type LoadProgress, RedraftError, createWorkerEngine, probe } from '@redraft/web';
+import { nameOf, softwareWords } from './adapter';
 import { Chat } from './chat';
 import { byId, megabytes, show } from './dom';
 import { Guesses } from './guesses';
@@ -137,8 +138,11 @@ async function start(): Promise<void> {
     return;
   }
   const { adapter } = found;
-  const name = adapter.description || [adapter.vendor, adapter.architecture].filter(Boolean).join(' ') || 'a GPU';
-  byId('adapter', HTMLElement).textContent = `GPU: ${name}${adapter.software ? ', which computes on the CPU: expect a few words a second' : ''}. Models up to about ${megabytes(found.largestModel)} should fit.`;
+  const software = byId('software', HTMLElement);
+  software.textContent = adapter.software ? softwareWords(adapter, navigator.userAgent) : '';
+  show(software, adapter.software);
+  const gpu = adapter.software ? '' : `GPU: ${nameOf(adapter)}. `;
+  byId('adapter', HTMLElement).textContent = `${gpu}Models up to about ${megabytes(found.largestModel)} should fit.`;
   const choose = await openPicker();
   byId('start-form', HTMLFormElement).onsubmit = (event) => {
     event.preventDefault();
