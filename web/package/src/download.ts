@@ -1,6 +1,6 @@
 import { orAborted, sleep } from './abort.js';
 import { RedraftError, asRedraftError, throwIfAborted } from './errors.js';
-import type { ModelFile } from './models.js';
+import { type ModelFile, identityOf } from './models.js';
 import { Sha256 } from './sha256.js';
 import type { Store } from './store.js';
 
@@ -16,6 +16,8 @@ export interface Manifest {
   readonly url: string;
   readonly size: number;
   readonly sha256?: string;
+  /** What the file is of the known models (`identityOf`). */
+  readonly name?: string;
   readonly etag?: string;
   readonly complete: boolean;
 }
@@ -79,8 +81,16 @@ export async function download(options: DownloadOptions): Promise<Blob> {
   const { signal } = options;
   throwIfAborted(signal);
   // Other tabs and workers of the site wait here, and then find the file in the cache.
-  const lock = navigator.locks.request(`redraft/${options.store.kind}/${key}`, { ...(signal && { signal }) }, run);
+  const lock = navigator.locks.request(lockName(options.store, key), { ...(signal && { signal }) }, run);
   return orAborted(lock, signal) as Promise<Blob>;
+}
+
+const lockName = (store: Store, key: string): string => `redraft/${store.kind}/${key}`;
+
+/** Deletes a file from the cache, unless somebody is downloading it just now. */
+export async function forget(store: Store, key: string): Promise<void> {
+  if (typeof navigator === 'undefined' || !('locks' in navigator)) return store.delete(key);
+  await navigator.locks.request(lockName(store, key), { ifAvailable: true }, (lock) => (lock ? store.delete(key) : undefined));
 }
 
 /** One file under way. */
@@ -160,10 +170,12 @@ class Download {
 
   #manifest(): Manifest {
     const { file } = this.#options;
+    const name = identityOf(file.sha256);
     return {
       version: 1,
       url: file.url,
       size: this.#size ?? this.#loaded,
+      ...(name !== undefined && { name }),
       ...(this.#etag !== undefined && { etag: this.#etag }),
       complete: false,
     };

@@ -78,6 +78,21 @@ export function knownModel(spec: ModelSpec): KnownModel | undefined {
   return MODELS.find(({ sha256 }) => sha256 === hash);
 }
 
+/** What a drafter of a known model is called in the cache. */
+export const drafterName = (model: string): string => `${model}/drafter`;
+
+/**
+ * What a file is, whatever its bytes: of a known model the name, of its drafter that of `drafterName`. Another version of
+ * the package may know other bytes by the same name.
+ */
+export function identityOf(sha256: string | undefined): string | undefined {
+  for (const { name, sha256: model, drafter } of MODELS) {
+    if (sha256 === model) return name;
+    if (drafter && sha256 === drafter.sha256) return drafterName(name);
+  }
+  return undefined;
+}
+
 /** Refuses what is no specification, which callers without types may pass. */
 export function checkSpec(name: string, spec: unknown): void {
   const fits = typeof spec === 'string' ? spec !== '' : typeof spec === 'object' && spec !== null && (spec instanceof Blob || 'url' in spec || 'file' in spec);
