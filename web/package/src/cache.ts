@@ -1,7 +1,7 @@
 import { RedraftError, throwIfAborted } from './errors.js';
 import { type Manifest, cached, download, forget, keyOf, readManifest } from './download.js';
 import {
-  type LocalModel, type ModelFile, type ModelSpec, type RemoteModel, checkHash, drafterName, identityOf, isLocal, knownModel, resolveFile,
+  type LocalModel, type ModelFile, type ModelSpec, type RemoteModel, checkHash, checkRemote, drafterName, identityOf, isLocal, knownModel, resolveFile,
 } from './models.js';
 import type { ProgressMeter } from './progress.js';
 import { sha256OfBlob } from './sha256.js';
@@ -48,7 +48,7 @@ async function* files(stores: readonly Store[]): AsyncGenerator<{ store: Store; 
 
 /** Whether a model is in the cache as a whole, so that it loads without the network. */
 export async function hasModel(model: RemoteModel): Promise<boolean> {
-  const key = keyOf(resolveFile(model, base()));
+  const key = keyOf(resolveFile(checkRemote(model), base()));
   for (const store of await openStores()) if (await cached(store, key)) return true;
   return false;
 }
@@ -58,6 +58,7 @@ export async function hasModel(model: RemoteModel): Promise<boolean> {
  * earlier versions of the package knew by its name.
  */
 export async function deleteModel(model: RemoteModel): Promise<void> {
+  checkRemote(model);
   const stores = await openStores();
   const known = knownModel(model);
   const drafter = known?.drafter;
@@ -82,6 +83,23 @@ async function forgetSuperseded(file: ModelFile): Promise<void> {
   } catch {
     // Only room is lost, and the next load tries again.
   }
+}
+
+/**
+ * Deletes a download that turned out to be of no use, unless its hash says that it is what it should be: otherwise the next
+ * load would find the same bytes again, though the server has better ones by now. Whether there was one.
+ */
+export async function dropUseless(spec: ModelSpec): Promise<boolean> {
+  if (isLocal(spec)) return false;
+  const file = resolveFile(spec, base());
+  if (file.sha256 !== undefined) return false;
+  let dropped = false;
+  for (const store of await openStores()) {
+    if (!(await readManifest(store, keyOf(file)))) continue;
+    await store.delete(keyOf(file));
+    dropped = true;
+  }
+  return dropped;
 }
 
 /** Refuses what the browser will not store, before it is downloaded. */

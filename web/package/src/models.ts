@@ -1,4 +1,5 @@
 import { DRAFTERS } from './drafters.js';
+import { invalid, shown, text, wholeNumber } from './checks.js';
 import { RedraftError } from './errors.js';
 
 /** A model or a drafter: a known name, an address (`https:` or `hf:owner/repository/file`), a file of the user, or either with its hash. */
@@ -93,10 +94,30 @@ export function identityOf(sha256: string | undefined): string | undefined {
   return undefined;
 }
 
-/** Refuses what is no specification, which callers without types may pass. */
-export function checkSpec(name: string, spec: unknown): void {
-  const fits = typeof spec === 'string' ? spec !== '' : typeof spec === 'object' && spec !== null && (spec instanceof Blob || 'url' in spec || 'file' in spec);
-  if (!fits) throw new RedraftError('invalid_request', `${name} must be a name, an address, a File, { url } or { file, sha256 }, found ${String(spec)}`);
+/** The specification with the fields that are read and no others; refuses what is none, which callers without types may pass. */
+export function checkSpec(name: string, spec: unknown): ModelSpec {
+  const wrong = (found: string): RedraftError => invalid(`${name} must be a name, an address, a File, { url } or { file, sha256 }, found ${found}`);
+  if (spec instanceof Blob) return spec;
+  if (spec instanceof URL) throw wrong('a URL; pass its href');
+  if (typeof spec === 'string' && spec.trim() !== '') return spec;
+  if (typeof spec !== 'object' || spec === null) throw wrong(shown(spec));
+  const sha256 = 'sha256' in spec && spec.sha256 !== undefined ? checkHash(text(`${name}.sha256`, spec.sha256)) : undefined;
+  if ('file' in spec) {
+    if (!(spec.file instanceof Blob)) throw wrong(`{ file } with ${shown(spec.file)} in place of a File`);
+    if (sha256 === undefined) throw wrong('{ file } without sha256; pass the File itself if its hash is not known');
+    return { file: spec.file, sha256 };
+  }
+  if (!('url' in spec)) throw wrong(shown(spec));
+  if (typeof spec.url !== 'string' || spec.url.trim() === '') throw wrong(`{ url } with ${shown(spec.url)} in place of an address`);
+  const size = 'size' in spec ? wholeNumber(`${name}.size`, spec.size, 1) : undefined;
+  return { url: spec.url, ...(sha256 !== undefined && { sha256 }), ...(size !== undefined && { size }) };
+}
+
+/** The same for what can be kept. */
+export function checkRemote(spec: unknown): RemoteModel {
+  const found = checkSpec('model', spec);
+  if (isLocal(found)) throw invalid('files of the user are not kept; name a model by its name or its address');
+  return found;
 }
 
 /** Whether it is a file of the user, which is not kept. */

@@ -1,7 +1,8 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { afterEach, expect, test, vi } from 'vitest';
-import { deleteModel, listModels, openModel } from '../src/cache.js';
+import { deleteModel, dropUseless, hasModel, listModels, openModel } from '../src/cache.js';
+import { keyOf } from '../src/download.js';
 import { openDrafter } from '../src/drafter.js';
 import { RedraftError } from '../src/errors.js';
 import { MODELS, type ModelSpec, checkSpec, identityOf, knownModel } from '../src/models.js';
@@ -29,8 +30,37 @@ test('the drafter of SmolLM2 is pinned to the file in the repository', () => {
 });
 
 test('what is no specification is named', () => {
-  for (const good of ['a', { url: 'a' }, { file: new Blob(), sha256: '' }, new Blob()]) expect(() => checkSpec('model', good)).not.toThrow();
-  for (const bad of ['', null, 5, true, {}, []]) expect(() => checkSpec('drafter', bad), String(bad)).toThrow(/drafter must be/);
+  const sha256 = '0'.repeat(64);
+  const blob = new Blob();
+  for (const good of ['a', { url: 'a' }, { url: 'a', sha256, size: 5 }, { file: blob, sha256 }, blob]) expect(checkSpec('model', good)).toEqual(good);
+  const bad: [unknown, RegExp][] = [
+    ['', /""/], [' ', /" "/], [null, /null/], [5, /found 5/], [true, /true/], [{}, /an object/], [[], /an array/], [() => 'a', /a function/], [new URL('https://x.test/'), /pass its href/],
+    [{ url: 5 }, /\{ url \} with 5/], [{ url: '' }, /\{ url \} with ""/], [{ url: 'a', sha256: 5 }, /drafter.sha256 must be a text, found 5/], [{ url: 'a', sha256: 'abc' }, /64 hexadecimal/],
+    [{ url: 'a', size: Number.NaN }, /drafter.size/], [{ url: 'a', size: 1.5 }, /drafter.size/], [{ file: 'a.gguf', sha256 }, /"a.gguf" in place of a File/], [{ file: blob }, /pass the File itself/],
+  ];
+  for (const [spec, words] of bad) expect(() => checkSpec('drafter', spec), String(spec)).toThrow(words);
+  // Fields that nobody reads, functions among them, stay behind.
+  expect(checkSpec('model', { url: 'a', load: () => undefined })).toEqual({ url: 'a' });
+});
+
+test('what is in the cache is asked for by name or address only', async () => {
+  for (const ask of [hasModel, deleteModel] as readonly ((model: never) => Promise<unknown>)[]) {
+    for (const [spec, words] of [[undefined, /undefined/], [5, /5/], [new Blob(), /are not kept/]] as const) {
+      await expect(ask(spec as never)).rejects.toMatchObject({ code: 'invalid_request', message: expect.stringMatching(words) });
+    }
+  }
+});
+
+test('a download that is no model is not kept, unless its hash says that it is right', async () => {
+  const store = await openStore('memory');
+  const url = 'https://models.test/broken.gguf';
+  await keptBefore(store, keyOf({ url }), undefined);
+  expect(await dropUseless({ url, sha256: '0'.repeat(64) })).toBe(false);
+  expect(await dropUseless(new Blob())).toBe(false);
+  expect(await store.keys()).toHaveLength(1);
+  expect(await dropUseless(url)).toBe(true);
+  expect(await dropUseless(url)).toBe(false);
+  expect(await store.keys()).toEqual([]);
 });
 
 test('with a known model its drafter is deleted', async () => {
