@@ -3,6 +3,7 @@ import { type Engine, type PlanMode, createWorkerEngine, probe } from '@redraft/
 import { softwareWords } from './adapter';
 import { byId, make, show } from './dom';
 import { openPicker } from './picker';
+import { loadText } from './state';
 
 const PROMPTS = [
   'Repeat this list twice: red, green, blue, yellow, orange, violet.',
@@ -83,6 +84,8 @@ function problem(words: string): void {
 }
 
 async function start(): Promise<void> {
+  const theme = loadText('theme', 'system');
+  if (theme !== 'system') document.documentElement.dataset['theme'] = theme;
   const found = await probe();
   if (!found.ok) problem(`${found.reason} ${found.advice}`);
   else if (found.adapter.software) {

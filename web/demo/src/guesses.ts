@@ -7,12 +7,12 @@ import { describe, draw } from './tree';
 const ORIGINS: readonly TokenOrigin[] = ['target', 'drafted', 'refined', 'lookup'];
 
 const KINDS: readonly { value: string; words: string; drafter: boolean }[] = [
-  { value: 'auto', words: 'automatic: whatever is fastest here', drafter: false },
+  { value: 'auto', words: 'automatic: the fastest here', drafter: false },
   { value: 'off', words: 'off: one word at a time', drafter: false },
   { value: 'lookup', words: 'lookup: from the text so far', drafter: false },
-  { value: 'chain', words: 'drafter: one guess after another', drafter: true },
+  { value: 'chain', words: 'drafter: a chain of guesses', drafter: true },
   { value: 'tree', words: 'drafter: a tree of guesses', drafter: true },
-  { value: 'reconsider', words: 'drafter: a tree with second thoughts', drafter: true },
+  { value: 'reconsider', words: 'drafter: a tree, reconsidered', drafter: true },
 ];
 
 export class Guesses {

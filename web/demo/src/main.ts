@@ -18,6 +18,7 @@ function tell(error: unknown): void {
     problem.textContent = error instanceof Error ? error.message : String(error);
   }
   show(problem, true);
+  problem.scrollIntoView({ block: 'nearest' });
 }
 
 function quiet(): void {
@@ -92,6 +93,7 @@ async function load({ title, model, drafter }: Choice): Promise<void> {
   quiet();
   const controller = new AbortController();
   byId('cancel', HTMLButtonElement).onclick = () => controller.abort();
+  heading(`Loading ${title}`);
   show(byId('start-form', HTMLElement), false);
   show(byId('loading', HTMLElement), true);
   byId('cancel', HTMLButtonElement).focus();
@@ -102,9 +104,14 @@ async function load({ title, model, drafter }: Choice): Promise<void> {
     if (!(error instanceof RedraftError) || error.code !== 'aborted') tell(error);
     await start();
   } finally {
+    heading('Choose a model');
     show(byId('loading', HTMLElement), false);
     show(byId('start-form', HTMLElement), true);
   }
+}
+
+function heading(words: string): void {
+  byId('start-title', HTMLElement).textContent = words;
 }
 
 function open(engine: Engine, title: string): void {
