@@ -219,6 +219,8 @@ test('a load can be aborted in each of its phases, and then loads', async ({ bla
     results['before'] = before instanceof redraft.RedraftError ? before.code : String(before);
     const engine = await redraft.createEngine({ model: '/fixtures/tiny.gguf' });
     await engine.dispose();
+    // What an aborted worker was about to fetch is free for the next.
+    await (await redraft.createWorkerEngine({ model: `/fixtures/tiny.gguf?pad=${pad}&slow=20&abort=downloadcreateWorkerEngine` })).dispose();
     // What an aborted load had allocated is freed.
     const lost = await Promise.all(devices.map((device) => Promise.race([device.lost.then(() => true), new Promise<boolean>((resolve) => setTimeout(() => resolve(false), 2000))])));
     return { results, lost };

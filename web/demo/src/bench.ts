@@ -12,7 +12,7 @@ const PROMPTS = [
   'Describe a sunset over the sea in a few sentences.',
 ];
 
-type Way = 'off' | PlanMode;
+type Way = 'off' | 'auto' | PlanMode;
 
 interface Run {
   readonly way: Way;
@@ -30,7 +30,7 @@ function median(values: readonly number[]): number {
 
 /** Every way answers a prompt before the next prompt comes, after one round that counts for nothing. */
 async function measure(engine: Engine, count: { tokens: number; repeats: number; prompts: number }, signal: AbortSignal, heard: (runs: readonly Run[], share: number) => void): Promise<Run[]> {
-  const ways: readonly Way[] = ['off', 'lookup', ...(engine.info.drafter ? (['chain', 'tree', 'reconsider'] as const) : [])];
+  const ways: readonly Way[] = ['off', 'lookup', ...(engine.info.drafter ? (['chain', 'tree', 'reconsider'] as const) : []), 'auto'];
   const runs: Run[] = [];
   const total = (count.repeats + 1) * count.prompts * ways.length;
   let done = 0;
@@ -44,7 +44,7 @@ async function measure(engine: Engine, count: { tokens: number; repeats: number;
         if (way === 'off') plain = ids;
         const { timings, speculation } = answer.usage;
         done += 1;
-        // The first time warms up what compiles on first use.
+        // The first time warms up what compiles on first use, and measures the costs that the automatic choice goes by.
         if (repeat > 0 && timings.decode_tokens_per_second !== null) {
           runs.push({ way, prompt, tokensPerSecond: timings.decode_tokens_per_second, tau: speculation?.tau ?? null, same: ids === plain });
         }

@@ -138,8 +138,8 @@ byId('change-model', HTMLButtonElement).addEventListener('click', async () => {
 async function start(): Promise<void> {
   const found = await probe();
   show(byId('unsupported', HTMLElement), !found.ok);
-  show(byId('start', HTMLElement), found.ok);
   if (!found.ok) {
+    show(byId('start', HTMLElement), false);
     byId('unsupported-reason', HTMLElement).textContent = found.reason;
     byId('unsupported-advice', HTMLElement).textContent = found.advice;
     return;
@@ -151,6 +151,8 @@ async function start(): Promise<void> {
   const gpu = adapter.software ? '' : `GPU: ${nameOf(adapter)}. `;
   byId('adapter', HTMLElement).textContent = `${gpu}Models up to about ${megabytes(found.largestModel)} should fit.`;
   const choose = await openPicker();
+  // Not before the list is there, or the page would jump.
+  show(byId('start', HTMLElement), true);
   byId('start-form', HTMLFormElement).onsubmit = (event) => {
     event.preventDefault();
     try {

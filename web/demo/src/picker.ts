@@ -45,7 +45,7 @@ async function entries(): Promise<Entry[]> {
       const { name, title, size, sha256, url } = known;
       const local = here.find(({ file }) => url.endsWith(file));
       const model = local ? { url: address(local.file), sha256, size } : { url, sha256, size };
-      const cached = await hasModel(model);
+      const cached = await hasModel(model).catch(() => false);
       const from = cached ? 'already in this browser' : local ? 'from this server' : 'to download once';
       return { id: name, title, detail: `${megabytes(size)}, ${from}`, choose: () => model };
     }),
@@ -97,7 +97,8 @@ export async function openPicker(): Promise<() => Choice> {
     list.append(row);
   }
   const forget = byId('forget', HTMLButtonElement);
-  const kept = await listModels();
+  // Where storage fails there is nothing to delete, and loading says why.
+  const kept = await listModels().catch(() => []);
   show(forget, kept.length > 0);
   forget.onclick = async () => {
     for (const { url, sha256 } of await listModels()) await deleteModel({ url, ...(sha256 !== undefined && { sha256 }) });
