@@ -4,6 +4,11 @@ import type { Page } from '@playwright/test';
 import { type TestServer, fixtures } from './server.ts';
 import { expect, test } from './support.ts';
 
+declare global {
+  /** What the page said while an answer was waited for. */
+  var said: string[];
+}
+
 const pictures = fileURLToPath(new URL('../.build/screenshots/', import.meta.url));
 
 /** Opens the demo and loads the tiny model by its address, with its drafter if wanted. */
@@ -100,6 +105,35 @@ test('how it guessed: trees, origins, numbers, and the same answer without draft
   await expect(page.locator('#same')).toHaveText('The same answer, word for word.');
 });
 
+test('the automatic choice is the default, and says when it measures what steps cost', async ({ page, server }) => {
+  await openDemo(page, server, true);
+  await expect(page.getByLabel('Drafting')).toHaveValue('auto');
+  // The browser of these tests computes on the processor, and the page says so while it is used.
+  await expect(page.locator('#software')).toHaveText(/computes on the processor \(SwiftShader\)/);
+  await settings(page, { 'Longest answer, in tokens': '8' });
+  await page.evaluate(() => {
+    const look = (): void => {
+      const waiting = document.querySelector('.waiting')?.textContent;
+      if (waiting && said.at(-1) !== waiting) said.push(waiting);
+    };
+    globalThis.said = [];
+    new MutationObserver(look).observe(document.body, { childList: true, subtree: true });
+  });
+  const ask = async (question: string): Promise<unknown> => {
+    await page.getByLabel('Your message').fill(question);
+    await page.getByLabel('Your message').press('Enter');
+    await expect(status(page)).toHaveText(/Answer complete/);
+    await expect(page.locator('.waiting')).toHaveCount(0);
+    return page.evaluate(() => globalThis.said);
+  };
+  const measuring = expect.stringMatching(/^Measuring once what steps cost/);
+  expect(await ask('one two one two')).toEqual([measuring]);
+  // Answered by both ways, word for word the same.
+  await page.getByRole('button', { name: 'Answer again the other way' }).click();
+  await expect(page.locator('#same')).toHaveText('The same answer, word for word.');
+  expect(await ask('again')).toEqual([measuring, 'Reading …']);
+});
+
 test('cancelling a load and bad addresses lead back to the choice', async ({ page, server }) => {
   await page.goto(`${server.origin}/demo/`);
   const address = page.getByLabel('Address of a GGUF file');
@@ -107,12 +141,20 @@ test('cancelling a load and bad addresses lead back to the choice', async ({ pag
   await address.fill(`${server.origin}/fixtures/tiny.gguf?pad=${20 << 20}&slow=50`);
   await load.click();
   await expect(page.locator('#loading-words')).toHaveText(/Downloading: .* of 21 MB/);
+  await expect(page.getByRole('heading', { name: 'Loading tiny.gguf' })).toBeVisible();
   await page.getByRole('button', { name: 'Cancel' }).click();
   await expect(load).toBeVisible();
   await expect(page.getByRole('alert')).toBeHidden();
   await address.fill(`${server.origin}/fixtures/absent.gguf`);
   await load.click();
   await expect(page.getByRole('alert')).toHaveText(/404/);
+  // It is in sight, and what was entered can be put right.
+  await expect(page.getByRole('alert')).toBeInViewport();
+  await expect(address).toHaveValue(`${server.origin}/fixtures/absent.gguf`);
+  await address.press('End');
+  await address.press('Backspace');
+  await load.click();
+  await expect(page.getByRole('alert')).toHaveText(/absent\.ggu: .*404/);
   await page.getByText('A file of mine').click();
   await load.click();
   await expect(page.getByRole('alert')).toHaveText(/Choose a GGUF file/);
@@ -141,8 +183,8 @@ test('the benchmark measures every way and finds the same answers', async ({ pag
   for (const [label, value] of [['Tokens an answer', '12'], ['Repetitions', '1'], ['Prompts', '1']] as const) await page.getByLabel(label).fill(value);
   await page.getByRole('button', { name: 'Measure' }).click();
   await expect(page.locator('#status')).toHaveText(/^Done: 1 repetitions of 1 prompts, 12 tokens each/);
-  await expect(page.locator('tbody th')).toHaveText(['plain', 'lookup', 'chain', 'tree', 'reconsider']);
-  await expect(page.locator('tbody tr td:last-child')).toHaveText(['yes', 'yes', 'yes', 'yes', 'yes']);
+  await expect(page.locator('tbody th')).toHaveText(['plain', 'lookup', 'chain', 'tree', 'reconsider', 'auto']);
+  await expect(page.locator('tbody tr td:last-child')).toHaveText(Array.from({ length: 6 }, () => 'yes'));
   await expect(page.locator('tbody tr[data-way=off] td').nth(2)).toHaveText('1.00');
   await expect(page.locator('tbody tr[data-way=tree] td').nth(3)).toHaveText(/^\d\.\d\d$/);
 });
@@ -174,12 +216,18 @@ for (const [name, viewport, colorScheme] of [
     await expect(status(page)).toHaveText(/Answer complete/);
     await page.screenshot({ path: join(pictures, `${name}-chat.png`), fullPage: true });
     // Nothing sticks out sideways, and the colours follow the system.
-    expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(viewport.width);
+    const sticksOut = (): Promise<boolean> => page.evaluate(() => document.documentElement.scrollWidth > innerWidth);
+    expect(await sticksOut()).toBe(false);
     const brightness = await page.evaluate(() => {
       const [red = 0, green = 0, blue = 0] = (getComputedStyle(document.body).backgroundColor.match(/[\d.]+/g) ?? []).map(Number);
       return (red + green + blue) / 3;
     });
     if (colorScheme === 'dark') expect(brightness).toBeLessThan(90);
     else expect(brightness).toBeGreaterThan(160);
+    await page.goto(`${server.origin}/demo/bench.html`);
+    await expect(page.getByRole('button', { name: 'Measure' })).toBeVisible();
+    await expect(page.getByLabel('An address')).toBeVisible();
+    await page.screenshot({ path: join(pictures, `${name}-bench.png`), fullPage: true });
+    expect(await sticksOut()).toBe(false);
   });
 }

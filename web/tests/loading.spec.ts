@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { LoadOptions } from '@redraft/web';
-import { fixtures } from './server.ts';
+import { dist, fixtures } from './server.ts';
 import { expect, openBlank, test } from './support.ts';
 
 /** Three pieces of the cache. */
@@ -54,6 +54,50 @@ test('a download that breaks off is taken up, and the next load needs no network
     return { had, list, has: await redraft.hasModel(model), left: await redraft.listModels() };
   }, model);
   expect(kept).toMatchObject({ had: true, has: false, left: [], list: [{ size: PAD, sha256: padded, complete: true, store: 'opfs' }] });
+});
+
+test('an upgrade of the package takes the old drafter out of the cache', async ({ blank, context, server }) => {
+  const drafter = readFileSync(join(fixtures, 'tiny.drafter.safetensors'));
+  const hash = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex');
+  const flip = drafter.length - 8;
+  const old = Uint8Array.from(drafter);
+  old[flip] = (old[flip] ?? 0) ^ 1;
+  /** The package as a version whose known model is the tiny one, with this drafter. */
+  const install = async (address: string, sha256: string): Promise<void> => {
+    let source = readFileSync(join(dist, 'models.js'), 'utf8');
+    for (const [pattern, text] of [[/url: 'hf:[^']+'/, `url: '/fixtures/tiny.gguf'`], [/sha256: '[0-9a-f]{64}'/, `sha256: '${hash(tiny)}'`], [/size: [\d_]+/, `size: ${tiny.length}`]] as const) {
+      expect(source).toMatch(pattern);
+      source = source.replace(pattern, text);
+    }
+    const drafters = `export const DRAFTERS = { 'smollm2-135m': { url: '${address}', sha256: '${sha256}', size: ${drafter.length} } };`;
+    for (const [file, body] of [['models.js', source], ['drafters.js', drafters]] as const) {
+      await context.unroute(`**/dist/${file}`);
+      await context.route(`**/dist/${file}`, (route) => route.fulfill({ contentType: 'text/javascript', body }));
+    }
+    await openBlank(blank, server);
+  };
+  const load = () =>
+    blank.evaluate(async () => {
+      const engine = await redraft.createEngine({ model: 'smollm2-135m' });
+      const answer = await engine.chat.completions.create({ messages: [{ role: 'user', content: 'hi' }], max_tokens: 8, ignore_eos: true, speculation: 'chain' });
+      await engine.dispose();
+      const kept = (await redraft.listModels()).map(({ name, sha256, complete }) => ({ name, sha256, complete }));
+      return { drafted: answer.usage.speculation?.drafted ?? 0, kept: kept.sort((a, b) => String(a.name).localeCompare(String(b.name))) };
+    });
+  const model = { name: 'smollm2-135m', sha256: hash(tiny), complete: true };
+  for (const [address, bytes] of [[`/fixtures/tiny.drafter.safetensors?flip=${flip}`, old], ['/fixtures/tiny.drafter.safetensors', drafter]] as const) {
+    await install(address, hash(bytes));
+    const found = await load();
+    expect(found.drafted).toBeGreaterThan(0);
+    expect(found.kept).toEqual([model, { name: 'smollm2-135m/drafter', sha256: hash(bytes), complete: true }]);
+  }
+  // A model of one's own is not touched, and the name deletes both.
+  const left = await blank.evaluate(async () => {
+    await (await redraft.createEngine({ model: '/fixtures/tiny.gguf?mine' })).dispose();
+    await redraft.deleteModel('smollm2-135m');
+    return (await redraft.listModels()).map(({ url, name }) => [new URL(url).search, name]);
+  });
+  expect(left).toEqual([['?mine', undefined]]);
 });
 
 test('every store keeps a model', async ({ blank, context, server }) => {
@@ -175,6 +219,8 @@ test('a load can be aborted in each of its phases, and then loads', async ({ bla
     results['before'] = before instanceof redraft.RedraftError ? before.code : String(before);
     const engine = await redraft.createEngine({ model: '/fixtures/tiny.gguf' });
     await engine.dispose();
+    // What an aborted worker was about to fetch is free for the next.
+    await (await redraft.createWorkerEngine({ model: `/fixtures/tiny.gguf?pad=${pad}&slow=20&abort=downloadcreateWorkerEngine` })).dispose();
     // What an aborted load had allocated is freed.
     const lost = await Promise.all(devices.map((device) => Promise.race([device.lost.then(() => true), new Promise<boolean>((resolve) => setTimeout(() => resolve(false), 2000))])));
     return { results, lost };

@@ -1,16 +1,24 @@
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
-import { cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import type { Page } from '@playwright/test';
-import { fixtures, models } from './server.ts';
+import type { BrowserContext, Page } from '@playwright/test';
+import { type TestServer, fixtures, models } from './server.ts';
 import { expect, needs, test } from './support.ts';
 
 const MODEL = 'SmolLM2-135M-Instruct.Q4_1.gguf';
 const web = fileURLToPath(new URL('..', import.meta.url));
 
-/** What a new user writes: eight lines to the first token. */
+/** What a new user copies from a README: eight lines at most to the first token. */
+function example(path: string): string {
+  const [, code = ''] = /```ts\n(import \{ createWorkerEngine \}[^]*?)```/.exec(readFileSync(path, 'utf8')) ?? [];
+  return code;
+}
+
+const README = example(join(web, 'package/README.md'));
+
+/** The same with the small model, and a sign that it is done. */
 const APP = `import { createWorkerEngine } from '@redraft/web';
 
 const engine = await createWorkerEngine({ model: '/tiny.gguf' });
@@ -65,6 +73,10 @@ async function answers(page: Page, address: string): Promise<string> {
   return page.title();
 }
 
+/** Has requests to the hub answered by the test's own server. */
+const hub = (context: BrowserContext, server: TestServer): Promise<unknown> =>
+  context.route(/^https:\/\/huggingface\.co\//, (route) => route.fulfill({ status: 302, headers: { Location: `${server.origin}/models/${MODEL}`, 'Access-Control-Allow-Origin': '*' } }));
+
 test.describe('a fresh Vite app with the tarball', () => {
   let folder = '';
   const running: ChildProcess[] = [];
@@ -109,6 +121,25 @@ test.describe('a fresh Vite app with the tarball', () => {
     expect(await run(page, APP)).toEqual(['done', 'done']);
   });
 
+  test('the example of the README runs as it stands', async ({ page, server, context }) => {
+    test.setTimeout(1_800_000);
+    test.skip(!needs(join(models, MODEL)), `the model is missing: cargo xtask setup fetches ${MODEL}`);
+    const lines = README.split('\n').filter((line) => line.trim() !== '');
+    expect(lines.length).toBeGreaterThan(4);
+    expect(lines.length).toBeLessThanOrEqual(8);
+    expect(example(join(web, '../README.md'))).toBe(README);
+    await hub(context, server);
+    writeFileSync(join(folder, 'main.ts'), README);
+    npm(folder, 'exec', '--', 'tsc', '-p', '.');
+    npm(folder, 'exec', '--', 'vite', 'build');
+    const built = await start(folder, 'preview');
+    running.push(built.child);
+    const errors: string[] = [];
+    page.on('pageerror', (error) => errors.push(String(error)));
+    await page.goto(built.address);
+    await expect(page.locator('body'), `errors: ${errors.join()}`).toHaveText(/Paris/, { timeout: 900_000 });
+  });
+
   test('drafts ahead with what the package brings, in development and built', async ({ page, server, context }) => {
     test.setTimeout(1_800_000);
     test.skip(!needs(join(models, MODEL)), `the model is missing: cargo xtask setup fetches ${MODEL}`);
@@ -116,7 +147,7 @@ test.describe('a fresh Vite app with the tarball', () => {
     context.on('request', (request) => {
       if (request.url().includes('safetensors')) drafters.push(new URL(request.url()).pathname);
     });
-    await context.route(/^https:\/\/huggingface\.co\//, (route) => route.fulfill({ status: 302, headers: { Location: `${server.origin}/models/${MODEL}`, 'Access-Control-Allow-Origin': '*' } }));
+    await hub(context, server);
     for (const title of await run(page, DRAFTED)) expect(title).toMatch(/^done, [1-9]\d* guesses accepted$/);
     expect(drafters).toEqual([expect.stringMatching(/\/dist\/drafters\/smollm2-135m\.safetensors$/), expect.stringMatching(/^\/assets\/smollm2-135m-.+\.safetensors$/)]);
   });

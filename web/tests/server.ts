@@ -12,8 +12,11 @@ export const fixtures = process.env['REDRAFT_WEB_FIXTURES'] ?? join(web, '.build
 /** Where `cargo xtask setup` puts the default model. */
 export const models = join(process.env['XDG_CACHE_HOME'] ?? join(process.env['HOME'] ?? '', '.cache'), 'redraft/models');
 
+/** The built package. */
+export const dist = join(web, 'package/dist');
+
 const FOLDERS: Record<string, string> = {
-  dist: join(web, 'package/dist'),
+  dist,
   fixtures,
   demo: join(web, 'demo/dist'),
   models,

@@ -1,7 +1,9 @@
 /** Measures plain and speculative decoding in the same tab. */
-import { type Engine, type PlanMode, createWorkerEngine } from '@redraft/web';
+import { type Engine, type PlanMode, createWorkerEngine, probe } from '@redraft/web';
+import { softwareWords } from './adapter';
 import { byId, make, show } from './dom';
 import { openPicker } from './picker';
+import { loadText } from './state';
 
 const PROMPTS = [
   'Repeat this list twice: red, green, blue, yellow, orange, violet.',
@@ -10,7 +12,7 @@ const PROMPTS = [
   'Describe a sunset over the sea in a few sentences.',
 ];
 
-type Way = 'off' | PlanMode;
+type Way = 'off' | 'auto' | PlanMode;
 
 interface Run {
   readonly way: Way;
@@ -28,7 +30,7 @@ function median(values: readonly number[]): number {
 
 /** Every way answers a prompt before the next prompt comes, after one round that counts for nothing. */
 async function measure(engine: Engine, count: { tokens: number; repeats: number; prompts: number }, signal: AbortSignal, heard: (runs: readonly Run[], share: number) => void): Promise<Run[]> {
-  const ways: readonly Way[] = ['off', 'lookup', ...(engine.info.drafter ? (['chain', 'tree', 'reconsider'] as const) : [])];
+  const ways: readonly Way[] = ['off', 'lookup', ...(engine.info.drafter ? (['chain', 'tree', 'reconsider'] as const) : []), 'auto'];
   const runs: Run[] = [];
   const total = (count.repeats + 1) * count.prompts * ways.length;
   let done = 0;
@@ -42,7 +44,7 @@ async function measure(engine: Engine, count: { tokens: number; repeats: number;
         if (way === 'off') plain = ids;
         const { timings, speculation } = answer.usage;
         done += 1;
-        // The first time warms up what compiles on first use.
+        // The first time warms up what compiles on first use, and measures the costs that the automatic choice goes by.
         if (repeat > 0 && timings.decode_tokens_per_second !== null) {
           runs.push({ way, prompt, tokensPerSecond: timings.decode_tokens_per_second, tau: speculation?.tau ?? null, same: ids === plain });
         }
@@ -75,7 +77,21 @@ function table(runs: readonly Run[]): void {
   show(results, rows.length > 0);
 }
 
+function problem(words: string): void {
+  const element = byId('problem', HTMLElement);
+  element.textContent = words;
+  show(element, true);
+}
+
 async function start(): Promise<void> {
+  const theme = loadText('theme', 'system');
+  if (theme !== 'system') document.documentElement.dataset['theme'] = theme;
+  const found = await probe();
+  if (!found.ok) problem(`${found.reason} ${found.advice}`);
+  else if (found.adapter.software) {
+    byId('software', HTMLElement).textContent = softwareWords(found.adapter, navigator.userAgent);
+    show(byId('software', HTMLElement), true);
+  }
   const choose = await openPicker();
   const status = byId('status', HTMLElement);
   const number = (id: string): number => byId(id, HTMLInputElement).valueAsNumber;
@@ -105,9 +121,7 @@ async function start(): Promise<void> {
         copy.onclick = () => void navigator.clipboard.writeText(JSON.stringify(report, null, 1));
       } catch (error) {
         status.textContent = 'Stopped.';
-        const problem = byId('problem', HTMLElement);
-        problem.textContent = error instanceof Error ? error.message : String(error);
-        show(problem, !controller.signal.aborted);
+        if (!controller.signal.aborted) problem(error instanceof Error ? error.message : String(error));
       } finally {
         await engine?.dispose();
         show(byId('cancel', HTMLElement), false);

@@ -113,6 +113,11 @@ export class Chat {
     this.#busy(true);
     byId('same', HTMLElement).textContent = '';
     const body = this.#list.lastElementChild?.querySelector('.text');
+    // The first automatic choice on this adapter is preceded by a measurement, the only time that an answer is late for it.
+    const measures = kind === 'auto' && engine.info.costs === null;
+    const waiting = make('p', { class: 'note waiting' }, measures ? 'Measuring once what steps cost here, so that drafting is used where it pays …' : 'Reading …');
+    body?.after(waiting);
+    if (measures) this.#status.textContent = 'Measuring once what steps cost here.';
     const origins: TokenOrigin[] = [];
     const controller = new AbortController();
     this.#running = controller;
@@ -123,6 +128,7 @@ export class Chat {
         const [choice] = choices;
         const text = choice?.delta.content ?? '';
         if (choice?.token) {
+          waiting.remove();
           origins.push(choice.token.origin);
           this.#guesses.counts(origins);
           if (text !== '') {

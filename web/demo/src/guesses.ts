@@ -7,12 +7,12 @@ import { describe, draw } from './tree';
 const ORIGINS: readonly TokenOrigin[] = ['target', 'drafted', 'refined', 'lookup'];
 
 const KINDS: readonly { value: string; words: string; drafter: boolean }[] = [
+  { value: 'auto', words: 'automatic: the fastest here', drafter: false },
   { value: 'off', words: 'off: one word at a time', drafter: false },
   { value: 'lookup', words: 'lookup: from the text so far', drafter: false },
-  { value: 'auto', words: 'automatic: whatever is fastest here', drafter: false },
-  { value: 'chain', words: 'drafter: one guess after another', drafter: true },
+  { value: 'chain', words: 'drafter: a chain of guesses', drafter: true },
   { value: 'tree', words: 'drafter: a tree of guesses', drafter: true },
-  { value: 'reconsider', words: 'drafter: a tree with second thoughts', drafter: true },
+  { value: 'reconsider', words: 'drafter: a tree, reconsidered', drafter: true },
 ];
 
 export class Guesses {
@@ -38,7 +38,7 @@ export class Guesses {
 
   attach(engine: Engine): void {
     const { drafter } = engine.info;
-    const wanted = loadText('speculation', drafter ? 'reconsider' : 'lookup');
+    const wanted = loadText('speculation', 'auto');
     this.#kind.replaceChildren(
       ...KINDS.map(({ value, words, drafter: needs }) => {
         const option = new Option(words, value);
@@ -47,7 +47,7 @@ export class Guesses {
       }),
     );
     const usable = KINDS.some(({ value, drafter: needs }) => value === wanted && (drafter || !needs));
-    this.#kind.value = usable ? wanted : 'lookup';
+    this.#kind.value = usable ? wanted : 'auto';
     this.#engine = engine;
     this.#listen();
   }
@@ -66,8 +66,7 @@ export class Guesses {
   /** What was chosen, or where that is off what there is. */
   drafting(): SpeculationChoice {
     const chosen = this.kind();
-    if (chosen !== 'off') return chosen;
-    return this.#engine?.info.drafter === true ? 'reconsider' : 'lookup';
+    return chosen === 'off' ? 'auto' : chosen;
   }
 
   counts(origins: readonly TokenOrigin[]): void {
@@ -83,6 +82,10 @@ export class Guesses {
     const speculation = usage.speculation;
     text('tau', speculation?.tau == null ? '–' : speculation.tau.toFixed(2));
     text('accepted', speculation ? `${speculation.accepted} of ${speculation.drafted}` : '–');
+    if (speculation?.rounds !== 0) return;
+    cancelAnimationFrame(this.#frame);
+    byId('tree', HTMLElement).replaceChildren();
+    text('tree-caption', 'Nothing was drafted: one word at a time was the fastest here, or nothing repeated. Choose another way of drafting to see trees.');
   }
 
   clear(): void {

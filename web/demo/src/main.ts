@@ -1,4 +1,5 @@
 import { type Engine, type LoadProgress, RedraftError, createWorkerEngine, probe } from '@redraft/web';
+import { nameOf, softwareWords } from './adapter';
 import { Chat } from './chat';
 import { byId, megabytes, show } from './dom';
 import { Guesses } from './guesses';
@@ -17,6 +18,7 @@ function tell(error: unknown): void {
     problem.textContent = error instanceof Error ? error.message : String(error);
   }
   show(problem, true);
+  problem.scrollIntoView({ block: 'nearest' });
 }
 
 function quiet(): void {
@@ -91,6 +93,7 @@ async function load({ title, model, drafter }: Choice): Promise<void> {
   quiet();
   const controller = new AbortController();
   byId('cancel', HTMLButtonElement).onclick = () => controller.abort();
+  heading(`Loading ${title}`);
   show(byId('start-form', HTMLElement), false);
   show(byId('loading', HTMLElement), true);
   byId('cancel', HTMLButtonElement).focus();
@@ -101,9 +104,14 @@ async function load({ title, model, drafter }: Choice): Promise<void> {
     if (!(error instanceof RedraftError) || error.code !== 'aborted') tell(error);
     await start();
   } finally {
+    heading('Choose a model');
     show(byId('loading', HTMLElement), false);
     show(byId('start-form', HTMLElement), true);
   }
+}
+
+function heading(words: string): void {
+  byId('start-title', HTMLElement).textContent = words;
 }
 
 function open(engine: Engine, title: string): void {
@@ -130,16 +138,21 @@ byId('change-model', HTMLButtonElement).addEventListener('click', async () => {
 async function start(): Promise<void> {
   const found = await probe();
   show(byId('unsupported', HTMLElement), !found.ok);
-  show(byId('start', HTMLElement), found.ok);
   if (!found.ok) {
+    show(byId('start', HTMLElement), false);
     byId('unsupported-reason', HTMLElement).textContent = found.reason;
     byId('unsupported-advice', HTMLElement).textContent = found.advice;
     return;
   }
   const { adapter } = found;
-  const name = adapter.description || [adapter.vendor, adapter.architecture].filter(Boolean).join(' ') || 'a GPU';
-  byId('adapter', HTMLElement).textContent = `GPU: ${name}${adapter.software ? ', which computes on the CPU: expect a few words a second' : ''}. Models up to about ${megabytes(found.largestModel)} should fit.`;
+  const software = byId('software', HTMLElement);
+  software.textContent = adapter.software ? softwareWords(adapter, navigator.userAgent) : '';
+  show(software, adapter.software);
+  const gpu = adapter.software ? '' : `GPU: ${nameOf(adapter)}. `;
+  byId('adapter', HTMLElement).textContent = `${gpu}Models up to about ${megabytes(found.largestModel)} should fit.`;
   const choose = await openPicker();
+  // Not before the list is there, or the page would jump.
+  show(byId('start', HTMLElement), true);
   byId('start-form', HTMLFormElement).onsubmit = (event) => {
     event.preventDefault();
     try {

@@ -34,6 +34,10 @@ async function served(): Promise<{ file: string; size: number }[]> {
 
 const address = (file: string): string => new URL(`./models/${encodeURIComponent(file)}`, location.href).href;
 
+// Made once, so that what was entered is still there after a load that failed.
+const file = make('input', { type: 'file', accept: '.gguf', id: 'model-file', 'aria-label': 'GGUF file' });
+const url = make('input', { type: 'text', id: 'model-url', inputmode: 'url', 'aria-label': 'Address of a GGUF file', placeholder: 'https://… or hf:owner/repository/file.gguf' });
+
 async function entries(): Promise<Entry[]> {
   const here = await served();
   const named = await Promise.all(
@@ -41,7 +45,7 @@ async function entries(): Promise<Entry[]> {
       const { name, title, size, sha256, url } = known;
       const local = here.find(({ file }) => url.endsWith(file));
       const model = local ? { url: address(local.file), sha256, size } : { url, sha256, size };
-      const cached = await hasModel(model);
+      const cached = await hasModel(model).catch(() => false);
       const from = cached ? 'already in this browser' : local ? 'from this server' : 'to download once';
       return { id: name, title, detail: `${megabytes(size)}, ${from}`, choose: () => model };
     }),
@@ -50,8 +54,6 @@ async function entries(): Promise<Entry[]> {
   const others = here
     .filter(({ file }) => file.endsWith('.gguf') && !known.has(file))
     .map(({ file, size }): Entry => ({ id: file, title: file, detail: `${megabytes(size)}, from this server`, choose: () => ({ url: address(file), size }) }));
-  const file = make('input', { type: 'file', accept: '.gguf', id: 'model-file', 'aria-label': 'GGUF file' });
-  const url = make('input', { type: 'text', id: 'model-url', inputmode: 'url', 'aria-label': 'Address of a GGUF file', placeholder: 'https://… or hf:owner/repository/file.gguf' });
   return [
     ...named,
     ...others,
@@ -79,21 +81,24 @@ async function entries(): Promise<Entry[]> {
 export async function openPicker(): Promise<() => Choice> {
   const all = await entries();
   const list = byId('models', HTMLFieldSetElement);
+  const before = list.querySelector<HTMLInputElement>('input[name=model]:checked')?.value;
+  const checked = all.some(({ id }) => id === before) ? before : all[0]?.id;
   list.querySelectorAll('.model').forEach((old) => old.remove());
-  all.forEach((entry, at) => {
+  for (const entry of all) {
     const radio = make('input', { type: 'radio', name: 'model', value: entry.id });
-    radio.checked = at === 0;
+    radio.checked = entry.id === checked;
     const row = make('label', { class: 'model' }, radio, make('span', {}, entry.title, make('small', {}, entry.detail)));
     if (entry.extra) {
       const { extra } = entry;
       row.append(make('span', { class: 'extra' }, extra));
-      extra.addEventListener('focus', () => (radio.checked = true));
-      extra.addEventListener('change', () => (radio.checked = true));
+      // In place of those of an earlier list.
+      extra.onfocus = extra.onchange = () => (radio.checked = true);
     }
     list.append(row);
-  });
+  }
   const forget = byId('forget', HTMLButtonElement);
-  const kept = await listModels();
+  // Where storage fails there is nothing to delete, and loading says why.
+  const kept = await listModels().catch(() => []);
   show(forget, kept.length > 0);
   forget.onclick = async () => {
     for (const { url, sha256 } of await listModels()) await deleteModel({ url, ...(sha256 !== undefined && { sha256 }) });

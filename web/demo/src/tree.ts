@@ -1,9 +1,10 @@
 /** A draft tree as a picture: the verified nodes, depth from left to right, the accepted path bold. */
 import type { RoundTree, TreeNode } from '@redraft/web';
 
-const COLUMN = 82;
+/** Six columns, a root and five guesses, fit the view without scrolling. */
+const COLUMN = 68;
 const LINE = 25;
-const BOX = { width: 68, height: 19 };
+const BOX = { width: 60, height: 19 };
 const MARGIN = 6;
 /** From here on a node counts as uncertain. */
 const UNSURE = 0.5;
@@ -79,7 +80,7 @@ export function draw(tree: RoundTree): SVGElement {
       node.unsure !== null && node.unsure >= UNSURE && 'unsure',
       node.reconsidered && 'again',
     ];
-    const text = svg('text', { x: x + 6, y: y + 13.5 }, document.createTextNode(shown(node.text)));
+    const text = svg('text', { x: x + 4, y: y + 13.5 }, document.createTextNode(shown(node.text)));
     const title = svg('title', {}, document.createTextNode(label(node, isAccepted)));
     const box = svg('rect', { x, y, width: BOX.width, height: BOX.height, rx: 5 });
     const ring = node.reconsidered ? [svg('rect', { x: x - 2.5, y: y - 2.5, width: BOX.width + 5, height: BOX.height + 5, rx: 7, class: 'ring' })] : [];

@@ -1,6 +1,8 @@
 import { RedraftError, throwIfAborted } from './errors.js';
-import { cached, download, keyOf, readManifest } from './download.js';
-import { type LocalModel, type ModelSpec, type RemoteModel, checkHash, isLocal, knownModel, resolveFile } from './models.js';
+import { type Manifest, cached, download, forget, keyOf, readManifest } from './download.js';
+import {
+  type LocalModel, type ModelFile, type ModelSpec, type RemoteModel, checkHash, checkRemote, drafterName, identityOf, isLocal, knownModel, resolveFile,
+} from './models.js';
 import type { ProgressMeter } from './progress.js';
 import { sha256OfBlob } from './sha256.js';
 import { MemoryStore, type Store, type StoreKind, openStore, openStores } from './store.js';
@@ -14,6 +16,8 @@ export interface CachedModel {
   /** Bytes of the whole file. */
   readonly size: number;
   readonly sha256?: string;
+  /** Of a known model its name, of a drafter that came with one `name/drafter`, whatever version of the package it is of. */
+  readonly name?: string;
   /** False for what an interrupted download left. */
   readonly complete: boolean;
   readonly store: StoreKind;
@@ -26,29 +30,76 @@ function base(): string {
 /** All files that were downloaded, in any of the stores of this browser. */
 export async function listModels(): Promise<CachedModel[]> {
   const found: CachedModel[] = [];
-  for (const store of await openStores()) {
-    for (const key of await store.keys()) {
-      const manifest = await readManifest(store, key);
-      if (!manifest) continue;
-      const { url, size, sha256, complete } = manifest;
-      found.push({ url, size, complete, store: store.kind, ...(sha256 !== undefined && { sha256 }) });
-    }
+  for await (const { store, manifest } of files(await openStores())) {
+    const { url, size, sha256, name, complete } = manifest;
+    found.push({ url, size, complete, store: store.kind, ...(sha256 !== undefined && { sha256 }), ...(name !== undefined && { name }) });
   }
   return found;
 }
 
+async function* files(stores: readonly Store[]): AsyncGenerator<{ store: Store; key: string; manifest: Manifest }> {
+  for (const store of stores) {
+    for (const key of await store.keys()) {
+      const manifest = await readManifest(store, key);
+      if (manifest) yield { store, key, manifest };
+    }
+  }
+}
+
 /** Whether a model is in the cache as a whole, so that it loads without the network. */
 export async function hasModel(model: RemoteModel): Promise<boolean> {
-  const key = keyOf(resolveFile(model, base()));
+  const key = keyOf(resolveFile(checkRemote(model), base()));
   for (const store of await openStores()) if (await cached(store, key)) return true;
   return false;
 }
 
-/** Deletes a model, or what an interrupted download of it left, from all stores; of a known model the drafter too. */
+/**
+ * Deletes a model, or what an interrupted download of it left, from all stores; of a known model the drafter too, and what
+ * earlier versions of the package knew by its name.
+ */
 export async function deleteModel(model: RemoteModel): Promise<void> {
-  const drafter = knownModel(model)?.drafter;
+  checkRemote(model);
+  const stores = await openStores();
+  const known = knownModel(model);
+  const drafter = known?.drafter;
   const keys = [model, ...(drafter ? [drafter] : [])].map((file) => keyOf(resolveFile(file, base())));
-  for (const store of await openStores()) for (const key of keys) await store.delete(key);
+  for (const store of stores) for (const key of keys) await store.delete(key);
+  if (!known) return;
+  const names = [known.name, drafterName(known.name)];
+  for await (const { store, key, manifest } of files(stores)) if (manifest.name !== undefined && names.includes(manifest.name)) await store.delete(key);
+}
+
+/**
+ * Deletes drafters that other versions of the package brought for the same model, once its own is there. Models stay: they
+ * are large, and two pages of one site may want two.
+ */
+async function forgetSuperseded(file: ModelFile): Promise<void> {
+  const name = identityOf(file.sha256);
+  if (name === undefined || knownModel(name)) return;
+  try {
+    for await (const { store, key, manifest } of files(await openStores())) {
+      if (manifest.name === name && key !== keyOf(file)) await forget(store, key);
+    }
+  } catch {
+    // Only room is lost, and the next load tries again.
+  }
+}
+
+/**
+ * Deletes a download that turned out to be of no use, unless its hash says that it is what it should be: otherwise the next
+ * load would find the same bytes again, though the server has better ones by now. Whether there was one.
+ */
+export async function dropUseless(spec: ModelSpec): Promise<boolean> {
+  if (isLocal(spec)) return false;
+  const file = resolveFile(spec, base());
+  if (file.sha256 !== undefined) return false;
+  let dropped = false;
+  for (const store of await openStores()) {
+    if (!(await readManifest(store, keyOf(file)))) continue;
+    await store.delete(keyOf(file));
+    dropped = true;
+  }
+  return dropped;
 }
 
 /** Refuses what the browser will not store, before it is downloaded. */
@@ -80,6 +131,12 @@ export interface FetchOptions {
 export async function openModel(spec: ModelSpec, options: FetchOptions): Promise<Blob> {
   if (isLocal(spec)) return openLocal(spec, options);
   const file = resolveFile(spec, base());
+  const blob = await openRemote(file, options);
+  await forgetSuperseded(file);
+  return blob;
+}
+
+async function openRemote(file: ModelFile, options: FetchOptions): Promise<Blob> {
   const { cache, meter, magic, signal, warn } = options;
   const heard = meter.file(file.size ?? 0);
   const stores = cache === 'auto' ? await openStores() : ([await openStore(cache)] as const);

@@ -1,5 +1,5 @@
 import type { Backend } from './backend.js';
-import { RedraftError, asRedraftError } from './errors.js';
+import { RedraftError, asRedraftError, throwIfAborted } from './errors.js';
 import type {
   ChatCompletion, ChatCompletionChunk, ChatCompletionParams, ContentLogprob, FinishReason, TokenLogprob, Usage,
 } from './openai.js';
@@ -53,6 +53,7 @@ export class Completions {
   async create(params: ChatCompletionParams): Promise<ChatCompletion | ChatCompletionStream> {
     const events = this.#events();
     const request = toRequest(params, this.#backend.info.drafter, events.round !== undefined);
+    throwIfAborted(params.signal ?? undefined);
     const head = { id: `chatcmpl-${crypto.randomUUID()}`, created: Math.floor(Date.now() / 1000), model: params.model ?? this.#model };
     const hear = (token: TokenReport): void => {
       if (token.round) events.round?.(token.round);

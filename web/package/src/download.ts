@@ -1,11 +1,13 @@
 import { orAborted, sleep } from './abort.js';
 import { RedraftError, asRedraftError, throwIfAborted } from './errors.js';
-import type { ModelFile } from './models.js';
+import { type ModelFile, identityOf } from './models.js';
 import { Sha256 } from './sha256.js';
 import type { Store } from './store.js';
 
 /** Bytes of a piece in the cache: what an interrupted download loses at most. */
 export const PIECE = 8 << 20;
+/** Milliseconds without a byte after which a download is taken for broken off. */
+const PATIENCE = 60_000;
 /** Waits before a failed download is taken up again, in milliseconds. */
 const RETRIES = [500, 1500, 4000];
 const MANIFEST = 'manifest.json';
@@ -14,8 +16,11 @@ const MANIFEST = 'manifest.json';
 export interface Manifest {
   readonly version: 1;
   readonly url: string;
+  /** 0 while it is not known. */
   readonly size: number;
   readonly sha256?: string;
+  /** What the file is of the known models (`identityOf`). */
+  readonly name?: string;
   readonly etag?: string;
   readonly complete: boolean;
 }
@@ -31,6 +36,8 @@ export interface DownloadOptions {
   readonly heard?: (phase: 'cache' | 'download', loaded: number, total: number) => void;
   /** In place of the waits between attempts; for tests. */
   readonly retries?: readonly number[];
+  /** In place of the longest wait for a byte, in milliseconds; for tests. */
+  readonly patience?: number;
 }
 
 /** The place of a file in the cache: its hash where it is known, else that of its address. */
@@ -43,8 +50,9 @@ export async function readManifest(store: Store, key: string): Promise<Manifest 
   if (!blob) return undefined;
   try {
     const value: unknown = JSON.parse(await blob.text());
-    const known = typeof value === 'object' && value !== null && 'version' in value && value.version === 1;
-    return known ? (value as Manifest) : undefined;
+    const known = typeof value === 'object' && value !== null && 'version' in value && value.version === 1 && 'url' in value && typeof value.url === 'string';
+    const sized = known && 'size' in value && typeof value.size === 'number' && Number.isSafeInteger(value.size) && value.size >= 0;
+    return sized ? (value as Manifest) : undefined;
   } catch {
     // Written only half: as good as absent.
     return undefined;
@@ -60,7 +68,7 @@ const pieceName = (index: number): string => `part-${String(index).padStart(5, '
 /** The whole file from the cache, if all of it is there. */
 export async function cached(store: Store, key: string): Promise<Blob | undefined> {
   const manifest = await readManifest(store, key);
-  if (!manifest?.complete) return undefined;
+  if (!manifest?.complete || manifest.size === 0) return undefined;
   const pieces: Blob[] = [];
   for (let at = 0; at < manifest.size; at += PIECE) {
     const piece = await store.read(key, pieceName(at / PIECE));
@@ -79,8 +87,31 @@ export async function download(options: DownloadOptions): Promise<Blob> {
   const { signal } = options;
   throwIfAborted(signal);
   // Other tabs and workers of the site wait here, and then find the file in the cache.
-  const lock = navigator.locks.request(`redraft/${options.store.kind}/${key}`, { ...(signal && { signal }) }, run);
+  const lock = navigator.locks.request(lockName(options.store, key), { ...(signal && { signal }) }, run);
   return orAborted(lock, signal) as Promise<Blob>;
+}
+
+const lockName = (store: Store, key: string): string => `redraft/${store.kind}/${key}`;
+
+/** Deletes a file from the cache, unless somebody is downloading it just now. */
+export async function forget(store: Store, key: string): Promise<void> {
+  if (typeof navigator === 'undefined' || !('locks' in navigator)) return store.delete(key);
+  await navigator.locks.request(lockName(store, key), { ifAvailable: true }, (lock) => (lock ? store.delete(key) : undefined));
+}
+
+const silent = (milliseconds: number): Error => new Error(`no byte came for ${milliseconds / 1000} s`);
+
+/** Gives what `work` gives, or throws if that takes longer. */
+async function inTime<T>(work: Promise<T>, milliseconds: number): Promise<T> {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(silent(milliseconds)), milliseconds);
+  });
+  try {
+    return await Promise.race([work, late]);
+  } finally {
+    clearTimeout(timer);
+  }
 }
 
 /** One file under way. */
@@ -140,8 +171,9 @@ class Download {
   async #resume(): Promise<void> {
     const { file, store, signal, heard } = this.#options;
     const manifest = await readManifest(store, this.#key);
-    // The sizes differ where the file has changed; a known hash would tell in the end, an address alone would not.
-    if (!manifest || manifest.url !== file.url || (file.size !== undefined && manifest.size !== file.size)) {
+    // The sizes differ where the file has changed; a known hash would tell in the end, an address alone would not. Where no
+    // size was told, nothing says where the file ends.
+    if (!manifest || manifest.size === 0 || manifest.url !== file.url || (file.size !== undefined && manifest.size !== file.size)) {
       await store.delete(this.#key);
       return;
     }
@@ -160,10 +192,12 @@ class Download {
 
   #manifest(): Manifest {
     const { file } = this.#options;
+    const name = identityOf(file.sha256);
     return {
       version: 1,
       url: file.url,
-      size: this.#size ?? this.#loaded,
+      size: this.#size ?? 0,
+      ...(name !== undefined && { name }),
       ...(this.#etag !== undefined && { etag: this.#etag }),
       complete: false,
     };
@@ -180,17 +214,21 @@ class Download {
 
   /** Asks for what is missing and takes what comes. */
   async #attempt(): Promise<void> {
-    const { file, signal, admit, heard } = this.#options;
+    const { file, signal, admit, heard, patience = PATIENCE } = this.#options;
     if (this.#size !== undefined && this.#loaded === this.#size) return;
     const from = this.#loaded;
+    const silence = new AbortController();
+    const timer = setTimeout(() => silence.abort(silent(patience)), patience);
     let response: Response;
     try {
       response = await fetch(file.url, {
-        ...(signal && { signal }),
+        signal: signal ? AbortSignal.any([signal, silence.signal]) : silence.signal,
         ...(from > 0 && { headers: { Range: `bytes=${from}-` } }),
       });
     } catch (error) {
       throw new RedraftError('network', `${file.url} cannot be reached: ${String(error)}; is the network up, and does the server allow this site (CORS)?`, { cause: error });
+    } finally {
+      clearTimeout(timer);
     }
     const etag = response.headers.get('ETag') ?? undefined;
     const length = Number(response.headers.get('Content-Length') ?? Number.NaN);
@@ -208,7 +246,7 @@ class Download {
     if (!response.ok) {
       await response.body?.cancel();
       const retry = response.status >= 500 || response.status === 429;
-      throw new RedraftError(retry ? 'network' : 'http', `${file.url}: the server answered ${response.status} ${response.statusText}`);
+      throw new RedraftError(retry ? 'network' : 'http', `${file.url}: the server answered ${response.status} ${response.statusText}; ${retry ? 'try again later' : 'is the address right, and may everybody read it?'}`);
     }
     // A server that knows no ranges sends the whole file again.
     if (from > 0 && response.status !== 206) await this.#restart();
@@ -238,7 +276,7 @@ class Download {
   }
 
   async #take(response: Response): Promise<void> {
-    const { file, signal, heard } = this.#options;
+    const { file, signal, heard, patience = PATIENCE } = this.#options;
     const reader = (response.body ?? new Blob().stream()).getReader();
     // One piece is filled in place, so that memory holds a piece and what the network hands over.
     const piece = new Uint8Array(PIECE);
@@ -249,7 +287,7 @@ class Download {
     };
     try {
       for (;;) {
-        const { done, value } = await reader.read().catch((error: unknown) => {
+        const { done, value } = await inTime(reader.read(), patience).catch((error: unknown) => {
           keep();
           throwIfAborted(signal);
           throw new RedraftError('network', `${file.url}: the download broke off after ${this.#loaded} bytes: ${String(error)}`, { cause: error });
@@ -275,6 +313,9 @@ class Download {
     } catch (error) {
       await reader.cancel().catch(() => undefined);
       throw error;
+    }
+    if (this.#size === undefined ? this.#loaded === 0 : this.#size === 0) {
+      throw new RedraftError('invalid_model', `${file.url} is empty: the server sent no byte`);
     }
     if (this.#size !== undefined && this.#loaded < this.#size) {
       throw new RedraftError('network', `${file.url} ended after ${this.#loaded} of ${this.#size} bytes; the download was cut short`);

@@ -1,8 +1,10 @@
 import type { Backend, BackendEvents, EngineInfo, LoadOptions } from './backend.js';
 import { Completions } from './completions.js';
-import { RedraftError } from './errors.js';
+import { invalid, shown, text as checkText } from './checks.js';
+import { RedraftError, throwIfAborted } from './errors.js';
 import { LocalBackend } from './local.js';
-import { type ModelSpec, checkSpec, isLocal } from './models.js';
+import { type ModelSpec, isLocal, resolveUrl } from './models.js';
+import { type CheckedOptions, checkOptions } from './options.js';
 import type { LoadProgress } from './progress.js';
 import type { RoundTree } from './wasm.js';
 import { WorkerBackend } from './worker-client.js';
@@ -36,14 +38,23 @@ class Emitter {
   readonly #listeners: Listeners = { round: new Set(), warning: new Set(), lost: new Set(), progress: new Set() };
 
   on<K extends keyof EngineEvents>(event: K, listener: (value: EngineEvents[K]) => void): () => void {
+    if (!Object.hasOwn(this.#listeners, event)) throw invalid(`there is no event ${shown(event)}; there are ${Object.keys(this.#listeners).join(', ')}`);
+    if (typeof listener !== 'function') throw invalid(`the listener must be a function, found ${shown(listener)}`);
     const listeners = this.#listeners[event];
-    if (listeners === undefined) throw new RedraftError('invalid_request', `there is no event ${String(event)}`);
     listeners.add(listener);
     return () => void listeners.delete(listener);
   }
 
   emit<K extends keyof EngineEvents>(event: K, value: EngineEvents[K]): void {
-    for (const listener of this.#listeners[event]) listener(value);
+    for (const listener of [...this.#listeners[event]]) {
+      try {
+        listener(value);
+      } catch (error) {
+        // What a listener throws must not end the load or the answer that it hears of; it is told as if nobody had caught it.
+        if (typeof reportError === 'function') reportError(error);
+        else console.error(error);
+      }
+    }
   }
 
   hears(event: keyof EngineEvents): boolean {
@@ -79,8 +90,8 @@ export class Engine {
   }
 
   /** Tokens of a text, special tokens recognised. */
-  tokenize(text: string): Promise<number[]> {
-    return this.#backend.encode(text);
+  async tokenize(text: string): Promise<number[]> {
+    return this.#backend.encode(checkText('the text', text));
   }
 
   /** Ends what runs and frees the GPU memory. The engine is of no use afterwards. */
@@ -96,13 +107,11 @@ function nameOf(model: LoadOptions['model']): string {
   return 'name' in file && typeof file.name === 'string' ? file.name : 'file';
 }
 
-async function create(options: EngineOptions, load: (options: LoadOptions, events: BackendEvents, signal?: AbortSignal) => Promise<Backend>): Promise<Engine> {
-  if (options.model === undefined) throw new RedraftError('invalid_request', 'model is missing: give a name, an address or a File');
-  checkSpec('model', options.model);
-  if (options.drafter !== undefined && options.drafter !== false) checkSpec('drafter', options.drafter);
-  const { signal, onProgress, ...rest } = options;
+type Load = (options: LoadOptions, events: BackendEvents, signal: AbortSignal | undefined) => Promise<Backend>;
+
+async function create({ load: options, signal, onProgress }: CheckedOptions, load: Load): Promise<Engine> {
   const emitter = new Emitter();
-  if (onProgress) emitter.on('progress', onProgress);
+  if (onProgress !== undefined) emitter.on('progress', onProgress);
   const warnings: string[] = [];
   let engine: Engine | undefined;
   const events: BackendEvents = {
@@ -111,39 +120,55 @@ async function create(options: EngineOptions, load: (options: LoadOptions, event
     warning: (text) => (engine ? emitter.emit('warning', text) : void warnings.push(text)),
     lost: (message) => emitter.emit('lost', message),
   };
-  const backend = await load(rest, events, signal);
+  const backend = await load(options, events, signal);
   engine = new Engine(backend, nameOf(options.model), emitter);
   for (const text of warnings) console.warn(`redraft: ${text}`);
   return engine;
 }
 
 /** Loads a model in this page (or in the worker that calls it). */
-export function createEngine(options: EngineOptions): Promise<Engine> {
-  return create(options, LocalBackend.load);
+export async function createEngine(options: EngineOptions): Promise<Engine> {
+  return create(checkOptions(options, false), LocalBackend.load);
 }
 
 /** Loads a model in a worker, so that compiling kernels and packing weights never hold the page up. */
-export function createWorkerEngine(options: WorkerEngineOptions): Promise<Engine> {
-  const { worker, ...rest } = options;
-  return create(rest, (load, events, signal) => {
-    // An address relative to the page means another one inside the worker.
-    const absolute = load.wasmUrl === undefined ? load : { ...load, wasmUrl: new URL(load.wasmUrl, location.href).href };
-    const own = worker === undefined;
-    // Written out like this, bundlers find the worker and bundle it.
-    const chosen = worker ?? new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'redraft' });
-    return WorkerBackend.load(chosen, own, resolveAddresses(absolute), events, signal);
+export async function createWorkerEngine(options: WorkerEngineOptions): Promise<Engine> {
+  const checked = checkOptions(options, true);
+  return create(checked, (load, events, signal) => {
+    throwIfAborted(signal);
+    return WorkerBackend.load(checked.worker ?? ownWorker(), checked.worker === undefined, resolveAddresses(load), events, signal);
   });
+}
+
+function ownWorker(): Worker {
+  if (typeof Worker === 'undefined') throw new RedraftError('worker', 'there are no workers here: engines are made in a page or a worker of a browser');
+  try {
+    // Written out like this, bundlers find the worker and bundle it.
+    return new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'redraft' });
+  } catch (error) {
+    const what = 'serve the package from the origin of the page, or pass a worker of your own that calls serveEngine(self)';
+    throw new RedraftError('worker', `the browser refuses the worker of the package: ${String(error)}; ${what}`, { cause: error });
+  }
 }
 
 /** Addresses relative to the page, made absolute before they leave it. */
 function resolveAddresses(options: LoadOptions): LoadOptions {
   const absolute = (spec: ModelSpec): ModelSpec => {
-    if (typeof spec === 'string') return /^(\.{0,2}\/|[^:/]+\/)/.test(spec) ? new URL(spec, location.href).href : spec;
-    return isLocal(spec) || spec.url.startsWith('hf:') ? spec : { ...spec, url: new URL(spec.url, location.href).href };
+    if (typeof spec === 'string') return /^(\.{0,2}\/|[^:/]+\/)/.test(spec) ? resolveUrl(spec, location.href) : spec;
+    return isLocal(spec) || spec.url.startsWith('hf:') ? spec : { ...spec, url: resolveUrl(spec.url, location.href) };
   };
   return {
     ...options,
     model: absolute(options.model),
+    ...(options.wasmUrl !== undefined && { wasmUrl: moduleUrl(options.wasmUrl) }),
     ...(options.drafter !== undefined && { drafter: options.drafter && absolute(options.drafter) }),
   };
+}
+
+function moduleUrl(url: string): string {
+  try {
+    return new URL(url, location.href).href;
+  } catch {
+    throw invalid(`wasmUrl must be an address, found ${shown(url)}`);
+  }
 }

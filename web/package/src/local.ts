@@ -1,6 +1,6 @@
 import { orAborted, settledOnAbort } from './abort.js';
 import type { Backend, BackendEvents, EngineInfo, LoadOptions } from './backend.js';
-import { openModel } from './cache.js';
+import { dropUseless, openModel } from './cache.js';
 import { type CostSetting, costsKey, recallCosts } from './costs.js';
 import { openDrafter } from './drafter.js';
 import { RedraftError, asRedraftError, throwIfAborted } from './errors.js';
@@ -169,10 +169,21 @@ export class LocalBackend implements Backend {
       meter.ready();
       return engine;
     } catch (error) {
-      throw asRedraftError(error);
+      throw await this.#withoutUseless(asRedraftError(error));
     } finally {
       aborted.release();
     }
+  }
+
+  /** Takes a download that is no model, or no drafter for it, out of the cache, and says so. */
+  async #withoutUseless(error: RedraftError): Promise<RedraftError> {
+    const { model, drafter } = this.#options;
+    const ofDrafter = error.code === 'invalid_drafter';
+    const spec = ofDrafter ? drafter : error.code === 'invalid_model' ? model : undefined;
+    if (spec === undefined || spec === false) return error;
+    const dropped = await dropUseless(spec).catch(() => false);
+    const advice = ofDrafter ? '; is it of another model? Pass the drafter of this one, or drafter: false' : '';
+    return new RedraftError(error.code, `${error.message}${advice}${dropped ? '; what was downloaded is deleted, and fetched anew by the next load' : ''}`, { cause: error });
   }
 }
 

@@ -1,4 +1,5 @@
 import { DRAFTERS } from './drafters.js';
+import { invalid, shown, text, wholeNumber } from './checks.js';
 import { RedraftError } from './errors.js';
 
 /** A model or a drafter: a known name, an address (`https:` or `hf:owner/repository/file`), a file of the user, or either with its hash. */
@@ -78,10 +79,45 @@ export function knownModel(spec: ModelSpec): KnownModel | undefined {
   return MODELS.find(({ sha256 }) => sha256 === hash);
 }
 
-/** Refuses what is no specification, which callers without types may pass. */
-export function checkSpec(name: string, spec: unknown): void {
-  const fits = typeof spec === 'string' ? spec !== '' : typeof spec === 'object' && spec !== null && (spec instanceof Blob || 'url' in spec || 'file' in spec);
-  if (!fits) throw new RedraftError('invalid_request', `${name} must be a name, an address, a File, { url } or { file, sha256 }, found ${String(spec)}`);
+/** What a drafter of a known model is called in the cache. */
+export const drafterName = (model: string): string => `${model}/drafter`;
+
+/**
+ * What a file is, whatever its bytes: of a known model the name, of its drafter that of `drafterName`. Another version of
+ * the package may know other bytes by the same name.
+ */
+export function identityOf(sha256: string | undefined): string | undefined {
+  for (const { name, sha256: model, drafter } of MODELS) {
+    if (sha256 === model) return name;
+    if (drafter && sha256 === drafter.sha256) return drafterName(name);
+  }
+  return undefined;
+}
+
+/** The specification with the fields that are read and no others; refuses what is none, which callers without types may pass. */
+export function checkSpec(name: string, spec: unknown): ModelSpec {
+  const wrong = (found: string): RedraftError => invalid(`${name} must be a name, an address, a File, { url } or { file, sha256 }, found ${found}`);
+  if (spec instanceof Blob) return spec;
+  if (spec instanceof URL) throw wrong('a URL; pass its href');
+  if (typeof spec === 'string' && spec.trim() !== '') return spec;
+  if (typeof spec !== 'object' || spec === null) throw wrong(shown(spec));
+  const sha256 = 'sha256' in spec && spec.sha256 !== undefined ? checkHash(text(`${name}.sha256`, spec.sha256)) : undefined;
+  if ('file' in spec) {
+    if (!(spec.file instanceof Blob)) throw wrong(`{ file } with ${shown(spec.file)} in place of a File`);
+    if (sha256 === undefined) throw wrong('{ file } without sha256; pass the File itself if its hash is not known');
+    return { file: spec.file, sha256 };
+  }
+  if (!('url' in spec)) throw wrong(shown(spec));
+  if (typeof spec.url !== 'string' || spec.url.trim() === '') throw wrong(`{ url } with ${shown(spec.url)} in place of an address`);
+  const size = 'size' in spec ? wholeNumber(`${name}.size`, spec.size, 1) : undefined;
+  return { url: spec.url, ...(sha256 !== undefined && { sha256 }), ...(size !== undefined && { size }) };
+}
+
+/** The same for what can be kept. */
+export function checkRemote(spec: unknown): RemoteModel {
+  const found = checkSpec('model', spec);
+  if (isLocal(found)) throw invalid('files of the user are not kept; name a model by its name or its address');
+  return found;
 }
 
 /** Whether it is a file of the user, which is not kept. */

@@ -1,7 +1,12 @@
-/** Values that come one by one, for one reader. */
+interface Waiting<T> {
+  readonly resolve: (result: IteratorResult<T, undefined>) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/** Values that come one by one; several readers share them, each value goes to one. */
 export class AsyncQueue<T> implements AsyncIterableIterator<T> {
   readonly #values: T[] = [];
-  #waiting: { resolve: (result: IteratorResult<T, undefined>) => void; reject: (error: unknown) => void } | undefined;
+  readonly #waiting: Waiting<T>[] = [];
   #ended: { error?: unknown } | undefined;
   readonly #onReturn: () => void;
 
@@ -12,8 +17,7 @@ export class AsyncQueue<T> implements AsyncIterableIterator<T> {
 
   push(value: T): void {
     if (this.#ended) return;
-    const waiting = this.#waiting;
-    this.#waiting = undefined;
+    const waiting = this.#waiting.shift();
     if (waiting) waiting.resolve({ done: false, value });
     else this.#values.push(value);
   }
@@ -35,9 +39,7 @@ export class AsyncQueue<T> implements AsyncIterableIterator<T> {
       this.#ended = {};
       return error === undefined ? Promise.resolve({ done: true, value: undefined }) : Promise.reject(error);
     }
-    return new Promise((resolve, reject) => {
-      this.#waiting = { resolve, reject };
-    });
+    return new Promise((resolve, reject) => this.#waiting.push({ resolve, reject }));
   }
 
   return(): Promise<IteratorResult<T, undefined>> {
@@ -55,11 +57,11 @@ export class AsyncQueue<T> implements AsyncIterableIterator<T> {
   #finish(how: { error?: unknown }): void {
     if (this.#ended) return;
     this.#ended = how;
-    const waiting = this.#waiting;
-    this.#waiting = undefined;
-    if (!waiting) return;
+    const [first, ...others] = this.#waiting.splice(0);
+    if (!first) return;
     this.#ended = {};
-    if (how.error === undefined) waiting.resolve({ done: true, value: undefined });
-    else waiting.reject(how.error);
+    if (how.error === undefined) first.resolve({ done: true, value: undefined });
+    else first.reject(how.error);
+    for (const other of others) other.resolve({ done: true, value: undefined });
   }
 }

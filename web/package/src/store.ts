@@ -68,7 +68,11 @@ class OpfsStore implements Store {
 
   async keys(): Promise<string[]> {
     const keys: string[] = [];
-    for await (const [name, handle] of this.#root.entries()) if (handle.kind === 'directory') keys.push(name);
+    try {
+      for await (const [name, handle] of this.#root.entries()) if (handle.kind === 'directory') keys.push(name);
+    } catch (error) {
+      throw failed(error, 'listing the file system of this site');
+    }
     return keys;
   }
 

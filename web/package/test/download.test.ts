@@ -14,7 +14,9 @@ const FILE = { url: URL_, sha256: SHA256, size: BYTES.length };
 interface Behaviour {
   /** Breaks off after so many bytes: by an error, or by a quiet end. */
   readonly breakAfter?: number;
-  readonly how?: 'error' | 'end';
+  readonly how?: 'error' | 'end' | 'silence';
+  /** Says how long the file is. */
+  readonly sized?: boolean;
   readonly ranges?: boolean;
   readonly status?: number;
   readonly etag?: string;
@@ -25,7 +27,7 @@ interface Behaviour {
 function serve(...behaviours: Behaviour[]): string[] {
   const asked: string[] = [];
   vi.stubGlobal('fetch', (_: string, init: RequestInit = {}) => {
-    const { breakAfter, how = 'error', ranges = true, status, etag, bytes = BYTES } = behaviours[Math.min(asked.length, behaviours.length - 1)] ?? {};
+    const { breakAfter, how = 'error', ranges = true, sized = true, status, etag, bytes = BYTES } = behaviours[Math.min(asked.length, behaviours.length - 1)] ?? {};
     const range = new Headers(init.headers).get('Range');
     asked.push(range ?? 'all');
     if (status !== undefined) return Promise.resolve(new Response('no', { status }));
@@ -36,6 +38,7 @@ function serve(...behaviours: Behaviour[]): string[] {
       pull(controller) {
         if (init.signal?.aborted) return controller.error(init.signal.reason);
         if (at >= Math.min(body.length, breakAfter ?? Infinity)) {
+          if (at < body.length && how === 'silence') return new Promise<void>(() => undefined);
           if (at < body.length && how === 'error') return controller.error(new TypeError('connection reset'));
           return controller.close();
         }
@@ -44,7 +47,7 @@ function serve(...behaviours: Behaviour[]): string[] {
         at = end;
       },
     });
-    const headers = { 'Content-Length': String(body.length), ...(etag !== undefined && { ETag: etag }) };
+    const headers = { ...(sized && { 'Content-Length': String(body.length) }), ...(etag !== undefined && { ETag: etag }) };
     return Promise.resolve(new Response(stream, { status: from > 0 ? 206 : 200, headers }));
   });
   return asked;
@@ -179,6 +182,36 @@ test('aborting ends a download and keeps what came', async () => {
   await download(options(store));
   expect(asked).toEqual([`bytes=${PIECE}-`]);
   expect(await code(download(options(new MemoryStore(), { signal: AbortSignal.abort() })))).toBe('aborted');
+});
+
+test('an empty answer is no file', async () => {
+  serve({ bytes: new Uint8Array(0) });
+  const store = new MemoryStore();
+  expect(await code(download(options(store, { file: { url: URL_ } })))).toBe('invalid_model');
+  expect(await store.keys()).toEqual([]);
+});
+
+test('a download of unknown size that broke off starts over, and is not taken for whole', async () => {
+  const store = new MemoryStore();
+  const file = { url: URL_ };
+  let asked = serve({ breakAfter: PIECE + 10, sized: false }, { status: 503 });
+  expect(await code(download(options(store, { file })))).toBe('network');
+  expect(await cached(store, keyOf(file))).toBeUndefined();
+  asked = serve({ sized: false });
+  expect(await whole(await download(options(store, { file })))).toBe(true);
+  expect(asked).toEqual(['all']);
+});
+
+test('a server that falls silent is given up and asked again', async () => {
+  let asked = serve({ breakAfter: PIECE + 5, how: 'silence' }, {});
+  expect(await whole(await download(options(new MemoryStore(), { patience: 60 })))).toBe(true);
+  expect(asked).toEqual(['all', `bytes=${PIECE + 5}-`]);
+  asked = serve({ how: 'silence', breakAfter: 0 });
+  await expect(download(options(new MemoryStore(), { patience: 20 }))).rejects.toMatchObject({ code: 'network', message: expect.stringContaining('no byte came for 0.02 s') });
+  expect(asked).toHaveLength(3);
+  // One that does not even begin to answer.
+  vi.stubGlobal('fetch', (_: string, { signal }: RequestInit) => new Promise((__, reject) => signal?.addEventListener('abort', () => reject(signal.reason))));
+  await expect(download(options(new MemoryStore(), { patience: 20 }))).rejects.toMatchObject({ code: 'network', message: expect.stringContaining('cannot be reached') });
 });
 
 test('a piece that storage lost is not taken for a file', async () => {

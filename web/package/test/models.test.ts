@@ -1,12 +1,15 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { expect, test } from 'vitest';
-import { deleteModel } from '../src/cache.js';
+import { afterEach, expect, test, vi } from 'vitest';
+import { deleteModel, dropUseless, hasModel, listModels, openModel } from '../src/cache.js';
+import { keyOf } from '../src/download.js';
 import { openDrafter } from '../src/drafter.js';
 import { RedraftError } from '../src/errors.js';
-import { MODELS, type ModelSpec, checkSpec, knownModel } from '../src/models.js';
+import { MODELS, type ModelSpec, checkSpec, identityOf, knownModel } from '../src/models.js';
 import { ProgressMeter } from '../src/progress.js';
-import { openStore } from '../src/store.js';
+import { type Store, openStore } from '../src/store.js';
+
+afterEach(() => vi.unstubAllGlobals());
 
 test('known models are meant by name, address or hash', () => {
   const [known] = MODELS;
@@ -27,8 +30,37 @@ test('the drafter of SmolLM2 is pinned to the file in the repository', () => {
 });
 
 test('what is no specification is named', () => {
-  for (const good of ['a', { url: 'a' }, { file: new Blob(), sha256: '' }, new Blob()]) expect(() => checkSpec('model', good)).not.toThrow();
-  for (const bad of ['', null, 5, true, {}, []]) expect(() => checkSpec('drafter', bad), String(bad)).toThrow(/drafter must be/);
+  const sha256 = '0'.repeat(64);
+  const blob = new Blob();
+  for (const good of ['a', { url: 'a' }, { url: 'a', sha256, size: 5 }, { file: blob, sha256 }, blob]) expect(checkSpec('model', good)).toEqual(good);
+  const bad: [unknown, RegExp][] = [
+    ['', /""/], [' ', /" "/], [null, /null/], [5, /found 5/], [true, /true/], [{}, /an object/], [[], /an array/], [() => 'a', /a function/], [new URL('https://x.test/'), /pass its href/],
+    [{ url: 5 }, /\{ url \} with 5/], [{ url: '' }, /\{ url \} with ""/], [{ url: 'a', sha256: 5 }, /drafter.sha256 must be a text, found 5/], [{ url: 'a', sha256: 'abc' }, /64 hexadecimal/],
+    [{ url: 'a', size: Number.NaN }, /drafter.size/], [{ url: 'a', size: 1.5 }, /drafter.size/], [{ file: 'a.gguf', sha256 }, /"a.gguf" in place of a File/], [{ file: blob }, /pass the File itself/],
+  ];
+  for (const [spec, words] of bad) expect(() => checkSpec('drafter', spec), String(spec)).toThrow(words);
+  // Fields that nobody reads, functions among them, stay behind.
+  expect(checkSpec('model', { url: 'a', load: () => undefined })).toEqual({ url: 'a' });
+});
+
+test('what is in the cache is asked for by name or address only', async () => {
+  for (const ask of [hasModel, deleteModel] as readonly ((model: never) => Promise<unknown>)[]) {
+    for (const [spec, words] of [[undefined, /undefined/], [5, /5/], [new Blob(), /are not kept/]] as const) {
+      await expect(ask(spec as never)).rejects.toMatchObject({ code: 'invalid_request', message: expect.stringMatching(words) });
+    }
+  }
+});
+
+test('a download that is no model is not kept, unless its hash says that it is right', async () => {
+  const store = await openStore('memory');
+  const url = 'https://models.test/broken.gguf';
+  await keptBefore(store, keyOf({ url }), undefined);
+  expect(await dropUseless({ url, sha256: '0'.repeat(64) })).toBe(false);
+  expect(await dropUseless(new Blob())).toBe(false);
+  expect(await store.keys()).toHaveLength(1);
+  expect(await dropUseless(url)).toBe(true);
+  expect(await dropUseless(url)).toBe(false);
+  expect(await store.keys()).toEqual([]);
 });
 
 test('with a known model its drafter is deleted', async () => {
@@ -40,6 +72,46 @@ test('with a known model its drafter is deleted', async () => {
   await deleteModel('smollm2-135m');
   expect(await store.keys()).toEqual(['other']);
   await store.delete('other');
+});
+
+/** Leaves in the store what a version of the package kept of a file that it knew by this name. */
+async function keptBefore(store: Store, key: string, name: string | undefined, complete = true): Promise<void> {
+  const manifest = { version: 1, url: `https://app.test/assets/${key}`, size: 1, sha256: key, complete, ...(name !== undefined && { name }) };
+  await store.write(key, 'manifest.json', new TextEncoder().encode(JSON.stringify(manifest)));
+  await store.write(key, 'part-00000', new Uint8Array(1));
+}
+
+test('the drafter of another version of the package is deleted once that of this one is there', async () => {
+  const store = await openStore('memory');
+  const drafter = knownModel('smollm2-135m')?.drafter;
+  if (!drafter) throw new Error('the model has no drafter');
+  await keptBefore(store, 'older-drafter', 'smollm2-135m/drafter');
+  await keptBefore(store, 'half-a-drafter', 'smollm2-135m/drafter', false);
+  await keptBefore(store, 'older-model', 'smollm2-135m');
+  await keptBefore(store, 'drafter-of-another', 'another/drafter');
+  await keptBefore(store, 'of-the-user', undefined);
+  const bytes = readFileSync(new URL('../../../models/smollm2-135m-drafter/drafter.safetensors', import.meta.url));
+  const fetching = { cache: 'memory', meter: new ProgressMeter(undefined), warn: () => undefined } as const;
+  // While it cannot be had, the older one stays: an older version may still be open.
+  vi.stubGlobal('fetch', () => Promise.resolve(new Response('', { status: 404 })));
+  await expect(openModel(drafter, fetching)).rejects.toMatchObject({ code: 'http' });
+  expect(await store.keys()).toHaveLength(5);
+  vi.stubGlobal('fetch', () => Promise.resolve(new Response(bytes)));
+  expect((await openModel(drafter, fetching)).size).toBe(bytes.length);
+  expect((await store.keys()).sort()).toEqual([drafter.sha256, 'drafter-of-another', 'of-the-user', 'older-model'].sort());
+  expect((await listModels()).find(({ sha256 }) => sha256 === drafter.sha256)).toMatchObject({ name: 'smollm2-135m/drafter', complete: true });
+  // What was left when the page was closed in between goes with the next load.
+  await keptBefore(store, 'older-drafter', 'smollm2-135m/drafter');
+  await openModel(drafter, fetching);
+  expect(await store.keys()).not.toContain('older-drafter');
+  await deleteModel('smollm2-135m');
+  expect((await store.keys()).sort()).toEqual(['drafter-of-another', 'of-the-user']);
+  for (const key of await store.keys()) await store.delete(key);
+});
+
+test('files have the names of what they are', () => {
+  const known = knownModel('smollm2-135m');
+  expect([known?.sha256, known?.drafter?.sha256, '0'.repeat(64), undefined].map(identityOf)).toEqual(['smollm2-135m', 'smollm2-135m/drafter', undefined, undefined]);
 });
 
 test('a known model brings its drafter, unless another or none is wanted', async () => {

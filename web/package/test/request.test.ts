@@ -60,6 +60,17 @@ test('text parts are joined, max_completion_tokens counts before max_tokens', ()
   expect(request.maxTokens).toBe(4);
 });
 
+test('what is no object is named', () => {
+  for (const params of [undefined, null, 'hi', 5, []]) {
+    expect(() => toRequest(params as unknown as ChatCompletionParams, false, false), String(params)).toThrow(/^the argument must be an object such as \{ messages/);
+  }
+});
+
+test('null stands for absent where OpenAI has it so', () => {
+  const absent = { max_tokens: null, stop: null, logit_bias: null, logprobs: null, tools: null } as object;
+  expect(toRequest({ messages, seed: 1, ...absent }, false, false)).toEqual(toRequest({ messages, seed: 1 }, false, false));
+});
+
 test('what cannot be is named', () => {
   const cases: [object, string, string][] = [
     [{ messages: [] }, 'invalid_request', 'messages'],
@@ -80,6 +91,39 @@ test('what cannot be is named', () => {
     [{ top_logprobs: 3 }, 'invalid_request', 'logprobs'],
     [{ logprobs: true, top_logprobs: 21 }, 'invalid_request', '21'],
     [{ speculation: 'wild' }, 'invalid_request', 'speculation'],
+    [{ speculation: 5 }, 'invalid_request', 'speculation'],
+    [{ speculation: { nodes: 7 } }, 'invalid_request', 'modes'],
+    [{ speculation: { mode: 'tree', nodes: Number.NaN } }, 'invalid_request', 'speculation.nodes'],
+    [{ speculation: { mode: 'tree', nodes: '7' } }, 'invalid_request', 'speculation.nodes'],
+    [{ speculation: { mode: 'tree', gate: 'wide' } }, 'invalid_request', 'speculation.gate'],
+    [{ speculation: { mode: 'tree', lookup: 1 } }, 'invalid_request', 'speculation.lookup'],
+    [{ speculation: { mode: 'tree', node: 7 } }, 'invalid_request', 'node;'],
+    [{ messages: 'hi' }, 'invalid_request', 'messages must be an array of at least one { role, content }, found "hi"'],
+    [{ messages: [null] }, 'invalid_request', 'messages[0]'],
+    [{ messages: ['hi'] }, 'invalid_request', 'messages[0]'],
+    [{ messages: [{ role: 'user', content: null }] }, 'invalid_request', 'messages[0].content'],
+    [{ messages: [{ role: '', content: 'x' }] }, 'invalid_request', 'role is empty'],
+    [{ messages: [{ role: 'user', content: [null] }] }, 'invalid_request', 'content[0]'],
+    [{ messages: [{ role: 'user', content: [{ type: 'text' }] }] }, 'invalid_request', 'content[0].text'],
+    [{ messages: [{ role: 'assistant', content: 'x', tool_calls: [] }] }, 'unsupported', 'messages[0].tool_calls'],
+    [{ stream: 'true' }, 'invalid_request', 'stream must be true or false, found "true"'],
+    [{ stream_options: true }, 'invalid_request', 'stream_options'],
+    [{ ignore_eos: 1 }, 'invalid_request', 'ignore_eos'],
+    [{ logprobs: 3 }, 'invalid_request', 'logprobs'],
+    [{ model: {} }, 'invalid_request', 'model'],
+    [{ temperature: Infinity }, 'invalid_request', 'temperature'],
+    [{ temperature: 1e300 }, 'invalid_request', '32 bits'],
+    [{ top_k: 2 ** 40 }, 'invalid_request', 'top_k'],
+    [{ top_k: -1 }, 'invalid_request', 'top_k'],
+    [{ max_tokens: Infinity }, 'invalid_request', 'max_tokens'],
+    [{ stop: '' }, 'invalid_request', 'stop'],
+    [{ stop: {} }, 'invalid_request', 'stop'],
+    [{ logit_bias: [1] }, 'invalid_request', 'logit_bias'],
+    [{ logit_bias: new Map([[1, 2]]) }, 'invalid_request', 'Object.fromEntries'],
+    [{ logit_bias: { 7: null } }, 'invalid_request', 'logit_bias[7]'],
+    [{ logit_bias: { 99999999999: 1 } }, 'invalid_request', '99999999999'],
+    [{ signal: new AbortController() }, 'invalid_request', 'pass its signal'],
+    [{ signal: { aborted: false } }, 'invalid_request', 'signal must be an AbortSignal'],
   ];
   for (const [params, code, word] of cases) {
     const error = refused(params);

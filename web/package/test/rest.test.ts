@@ -83,6 +83,18 @@ test('a queue hands values over, ends, fails once and tells when its reader leav
   expect([left, (await other.next()).done]).toEqual([1, true]);
 });
 
+test('two readers of a queue share its values, and both are told of its end', async () => {
+  const queue = new AsyncQueue<number>(() => undefined);
+  const readers = [queue.next(), queue.next(), queue.next()];
+  queue.push(1);
+  queue.end();
+  expect(await Promise.all(readers)).toEqual([{ done: false, value: 1 }, { done: true, value: undefined }, { done: true, value: undefined }]);
+  const failing = new AsyncQueue<number>(() => undefined);
+  const waiting = [failing.next(), failing.next()];
+  failing.fail(new Error('broken'));
+  expect((await Promise.allSettled(waiting)).map(({ status }) => status)).toEqual(['rejected', 'fulfilled']);
+});
+
 test('kernel families of an adapter', () => {
   const of = (software: boolean, subgroups: boolean, least: number) => pathsFor({ software, subgroups, subgroupSizes: [least, 64] });
   expect(of(true, true, 4)).toEqual({ base: 'plain' });

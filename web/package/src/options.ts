@@ -1,0 +1,54 @@
+/** What `createEngine` and `createWorkerEngine` are given, checked before anything is done with it. */
+import type { LoadOptions } from './backend.js';
+import { U32, fieldsOf, invalid, oneOf, onlyKnown, shown, signalOf, text, wholeNumber } from './checks.js';
+import { type ModelSpec, checkSpec } from './models.js';
+import type { LoadProgress } from './progress.js';
+
+const LOAD = ['model', 'drafter', 'context', 'kv', 'cache', 'memoryLimit', 'subgroups', 'wasmUrl', 'signal', 'onProgress'] as const;
+
+export interface CheckedOptions {
+  /** Only what crosses to a worker. */
+  readonly load: LoadOptions;
+  readonly signal: AbortSignal | undefined;
+  readonly onProgress: ((progress: LoadProgress) => void) | undefined;
+  readonly worker: Worker | undefined;
+}
+
+/** The options, or an error that says which of them cannot be. */
+export function checkOptions(given: unknown, ofWorker: boolean): CheckedOptions {
+  const options = fieldsOf('the argument', given, "an object such as { model: 'smollm2-135m' }");
+  onlyKnown('the argument', options, new Set([...LOAD, ...(ofWorker ? ['worker'] : [])]));
+  const { model, drafter, memoryLimit, onProgress, worker } = options;
+  if (model === undefined) throw invalid('model is missing: give a name, an address or a File');
+  const context = wholeNumber('context', options['context'], 1, U32);
+  const kv = oneOf('kv', options['kv'], ['f16', 'f32']);
+  const cache = oneOf('cache', options['cache'], ['auto', 'opfs', 'cache', 'memory']);
+  const subgroups = oneOf('subgroups', options['subgroups'], ['auto', 'off']);
+  // No limit is what there is without one.
+  const limit = memoryLimit === Infinity ? undefined : wholeNumber('memoryLimit', memoryLimit, 1);
+  const wasmUrl = options['wasmUrl'] === undefined ? undefined : text('wasmUrl', options['wasmUrl']);
+  if (!isListener(onProgress)) throw invalid(`onProgress must be a function, found ${shown(onProgress)}`);
+  if (worker !== undefined && !isWorker(worker)) throw invalid(`worker must be a Worker, found ${shown(worker)}`);
+  const load: LoadOptions = {
+    model: checkSpec('model', model),
+    ...(drafter !== undefined && { drafter: drafter === false ? false : drafterOf(drafter) }),
+    ...(context !== undefined && { context }),
+    ...(kv !== undefined && { kv }),
+    ...(cache !== undefined && { cache }),
+    ...(limit !== undefined && { memoryLimit: limit }),
+    ...(subgroups !== undefined && { subgroups }),
+    ...(wasmUrl !== undefined && { wasmUrl }),
+  };
+  return { load, signal: signalOf(options['signal']), onProgress, worker };
+}
+
+function drafterOf(drafter: unknown): ModelSpec {
+  if (drafter === null || drafter === true) throw invalid(`drafter must be false, a name, an address or a File, found ${shown(drafter)}; leave it out for the one of a known model`);
+  return checkSpec('drafter', drafter);
+}
+
+const isListener = (value: unknown): value is CheckedOptions['onProgress'] => value === undefined || typeof value === 'function';
+
+function isWorker(value: unknown): value is Worker {
+  return typeof value === 'object' && value !== null && 'postMessage' in value && 'addEventListener' in value && 'terminate' in value;
+}
