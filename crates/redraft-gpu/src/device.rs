@@ -14,6 +14,8 @@ use std::time::Duration;
 pub struct GpuOptions {
     /// Only what WebGPU has: no subgroups. A native run then takes the kernels that a browser takes.
     pub strict: bool,
+    /// With `shader-f16`, which kernels of the f16 families need; an adapter without it is an error.
+    pub f16: bool,
     /// Compile kernels with bounds checks and loop guards: slower, for tests.
     pub checked: bool,
     /// Time every dispatch, where the adapter has timestamps; not in browsers.
@@ -35,6 +37,8 @@ pub struct Capabilities {
     pub cpu: bool,
     /// Least number of lanes of a subgroup, if subgroups can be used.
     pub subgroup: Option<u32>,
+    /// The device was opened with `shader-f16` ([`GpuOptions::f16`]).
+    pub f16: bool,
 }
 
 /// An open device.
@@ -59,11 +63,15 @@ impl Gpu {
     /// Opens the chosen adapter with all of its limits.
     ///
     /// # Errors
-    /// [`GpuError::NoAdapter`], [`GpuError::Unusable`], [`GpuError::Open`].
+    /// [`GpuError::NoAdapter`], [`GpuError::Unusable`], [`GpuError::NoF16`], [`GpuError::Open`].
     pub async fn open(choice: &AdapterChoice, options: &GpuOptions) -> Result<Self, GpuError> {
         let (adapter, report) = choose(choice, options.strict).await?;
-        let wanted =
+        if options.f16 && !report.features.f16 {
+            return Err(GpuError::NoF16 { adapter: report.name });
+        }
+        let mut wanted =
             wgpu::Features::SUBGROUP | wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::PIPELINE_CACHE;
+        wanted.set(wgpu::Features::SHADER_F16, options.f16);
         let mut limits = adapter.limits();
         if let Some(most) = options.max_binding {
             limits.max_storage_buffer_binding_size = limits.max_storage_buffer_binding_size.min(most);
@@ -115,6 +123,7 @@ impl Gpu {
         Capabilities {
             cpu: self.report.device_type == "cpu",
             subgroup: self.report.features.subgroups.map(|(least, _)| least),
+            f16: self.options.f16,
         }
     }
 
