@@ -12,10 +12,10 @@ import package::lib::tile::{Acc, TILE};
 
 // The product of blocks of 32 in f16, summed over the blocks in f32: for GPUs that multiply pairs of f16 at once.
 //
-// Ranges. The host scales activations by powers of two so that none is beyond 4096, whatever the input
-// (crates/redraft-model/src/range.rs), and weights come as numbers of at most 1 with the rest in half_scale: q4 as
-// (q - 8) / 8, q8 as q / 128, both without rounding. So a lane's sum of eight products stays below 2^15, half of what f16
-// holds, and nothing turns into infinity. What is below 2^-14 may be flushed to zero: 2^-26 of the greatest activation.
+// Ranges. The host scales activations by powers of two so that none is beyond 512, whatever the input, and weights that
+// are floats so that none is beyond 8 (crates/redraft-model/src/range.rs); others come as numbers of at most 1 with the
+// rest in half_scale: q4 as (q - 8) / 8, q8 as q / 128, without rounding. So a lane's sum of eight products stays below
+// 2^15, half of what f16 holds, and nothing turns into infinity. What is below 2^-14 a device may flush to zero.
 //
 // Rounding. A product goes through at most eight roundings of 2^-11, its own and seven sums; lanes, scales, minimums and
 // the sum over blocks are f32.

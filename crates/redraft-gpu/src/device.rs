@@ -66,9 +66,7 @@ impl Gpu {
     /// [`GpuError::NoAdapter`], [`GpuError::Unusable`], [`GpuError::NoF16`], [`GpuError::Open`].
     pub async fn open(choice: &AdapterChoice, options: &GpuOptions) -> Result<Self, GpuError> {
         let (adapter, report) = choose(choice, options.strict).await?;
-        if options.f16 && !report.features.f16 {
-            return Err(GpuError::NoF16 { adapter: report.name });
-        }
+        has_f16(&report, options.f16)?;
         let mut wanted =
             wgpu::Features::SUBGROUP | wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::PIPELINE_CACHE;
         wanted.set(wgpu::Features::SHADER_F16, options.f16);
@@ -294,6 +292,14 @@ impl Gpu {
     }
 }
 
+/// Whether the adapter has f16 where that is wanted.
+fn has_f16(report: &AdapterReport, wanted: bool) -> Result<(), GpuError> {
+    if wanted && !report.features.f16 {
+        return Err(GpuError::NoF16 { adapter: report.name.clone() });
+    }
+    Ok(())
+}
+
 impl Drop for Gpu {
     /// A browser frees what nobody refers to any more when it pleases; a destroyed device is freed now.
     fn drop(&mut self) {
@@ -330,4 +336,38 @@ fn watch(device: &wgpu::Device, fault: &Arc<Mutex<Option<GpuError>>>) {
         };
         keep(&uncaptured, error, false);
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AdapterFeatures, AdapterLimits};
+
+    #[test]
+    fn f16_is_an_error_where_there_is_none() {
+        let limits = AdapterLimits {
+            max_buffer: 0,
+            max_binding: 0,
+            max_uniform_binding: 0,
+            max_workgroup_invocations: 0,
+            max_storage_buffers: 0,
+            max_workgroup_memory: 0,
+        };
+        let report = |f16| AdapterReport {
+            name: "Some GPU".to_owned(),
+            backend: "vulkan",
+            device_type: "discrete",
+            driver: String::new(),
+            features: AdapterFeatures { f16, subgroups: None, timestamps: false, pipeline_cache: false },
+            limits: limits.clone(),
+            unusable: None,
+        };
+        for (f16, wanted) in [(true, true), (true, false), (false, false)] {
+            assert!(has_f16(&report(f16), wanted).is_ok(), "{f16}, wanted: {wanted}");
+        }
+        let message = has_f16(&report(false), true).expect_err("there is none").to_string();
+        for word in ["Some GPU", "shader-f16", "precision f32"] {
+            assert!(message.contains(word), "{message}");
+        }
+    }
 }

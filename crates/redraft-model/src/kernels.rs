@@ -275,6 +275,33 @@ mod tests {
     }
 
     #[test]
+    fn families_follow_from_the_adapter_and_the_precision() {
+        let adapter = |cpu, subgroup, f16| Capabilities { cpu, subgroup, f16 };
+        for (cpu, subgroup, single, half) in [
+            (true, None, Path::Plain, Path::Slices16),
+            (true, Some(4), Path::Plain, Path::Slices16),
+            (true, Some(8), Path::Broadcast, Path::Shuffle16),
+            (false, None, Path::Slices, Path::Slices16),
+            (false, Some(32), Path::Shuffle, Path::Shuffle16),
+        ] {
+            for f16 in [false, true] {
+                let capabilities = adapter(cpu, subgroup, f16);
+                assert_eq!(Path::of(capabilities, Precision::F32), single, "{capabilities:?}");
+                assert!(single.supported_by(capabilities), "{capabilities:?}");
+                assert_eq!(Path::of(capabilities, Precision::F16), half, "{capabilities:?}");
+                assert_eq!(half.supported_by(capabilities), f16, "{capabilities:?}");
+            }
+            assert_eq!(single.with_precision(Precision::F16), half, "{single:?}");
+        }
+        for path in Path::ALL {
+            for precision in [Precision::F32, Precision::F16] {
+                assert_eq!(path.with_precision(precision).precision(), precision, "{path:?}");
+            }
+            assert_eq!(path.with_precision(path.precision()), path, "{path:?}");
+        }
+    }
+
+    #[test]
     fn the_largest_group_that_agrees_is_kept() {
         for (results, kept) in [
             ([1, 1, 1, 1], &[1, 2, 4, 8][..]),

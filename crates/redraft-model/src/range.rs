@@ -10,15 +10,18 @@
 //!   them `silu(gate) up`, as `|silu(g)| ≤ |g|`.
 //!
 //! So activations that f16 does not hold, which some models have behind their gates, neither overflow nor have to be
-//! looked for. The bounds are far from what occurs, by √n and more, but f16 has 26 powers of two between [`LIMIT`] and
-//! where its digits end.
+//! looked for. The bounds are far from what occurs, by √n and more, but f16 has 23 powers of two between [`LIMIT`] and
+//! where its digits end. Weights that are kept as floats get a power of two for the matrix, from the greatest of them;
+//! others are integers times a scale in f32, and need none.
 
 use crate::ModelError;
 use crate::matrix::RowSource;
 use redraft_gguf::{GgmlType, TensorInfo, dequantize};
 
-/// Greatest number that f16 products read: eight of them, times weights of at most 1, stay within half of f16's range.
-pub(crate) const LIMIT: f64 = 4096.0;
+/// Greatest activation and greatest weight that f16 products multiply: the sum of eight such products is 2^15, half of
+/// what f16 holds.
+pub(crate) const LIMIT: f64 = 512.0;
+const WEIGHT_LIMIT: f64 = 8.0;
 
 /// What rows that a product reads were multiplied by, and the gain of the norm that they come from, if they do.
 #[derive(Debug, Clone)]
@@ -79,12 +82,7 @@ pub(crate) struct Meter<'a> {
 }
 
 impl<'a> Meter<'a> {
-    /// For the f32 families.
-    pub(crate) fn off() -> Self {
-        Self::default()
-    }
-
-    /// For the f16 families: the scale of floats, and with `gain` the lengths of rows.
+    /// For the f16 families, where it is `on`: the scale of floats, and with `gain` the lengths of rows.
     pub(crate) fn new(on: bool, gain: Option<&'a [f32]>) -> Self {
         Self { on, gain: gain.filter(|_| on), ..Self::default() }
     }
@@ -125,9 +123,9 @@ impl<'a> Meter<'a> {
         Ok(())
     }
 
-    /// What floats are multiplied by, so that none is beyond 1.
+    /// What floats are multiplied by, so that none is beyond [`WEIGHT_LIMIT`].
     pub(crate) fn weight_scale(&self) -> f32 {
-        if self.greatest > 0.0 { power_within(1.0, self.greatest) } else { 1.0 }
+        if self.greatest > 0.0 { power_within(WEIGHT_LIMIT, self.greatest) } else { 1.0 }
     }
 
     /// Bound of the products of `tensor`'s rows with what a norm of that gain gives.
@@ -170,8 +168,8 @@ mod tests {
             assert_eq!(power_within(limit, bound), power, "{bound} within {limit}");
         }
         let fed = Fed::by_norm(vec![0.5, -3.0, 1.0, 0.0]);
-        // √4 · 3 = 6, and 4096 / 6 is between 512 and 1024.
-        assert_eq!(fed.scale, 512.0, "of a norm");
+        // √4 · 3 = 6, and 512 / 6 is between 64 and 128.
+        assert_eq!(fed.scale, 64.0, "of a norm");
     }
 
     #[test]
@@ -195,8 +193,8 @@ mod tests {
         assert!((meter.bound(0) - met).abs() < 1e-9, "{}", meter.bound(0));
         let both = met * 2.0 * f64::sqrt(1.0 + 4.0 + 1.0 + 1.0);
         assert!((meter.gated_bound() - both).abs() < 1e-9, "{}", meter.gated_bound());
-        assert_eq!(meter.weight_scale(), 0.25, "the greatest weight is 3");
-        let mut off = Meter::off();
+        assert_eq!(meter.weight_scale(), 2.0, "the greatest weight is 3");
+        let mut off = Meter::new(false, Some(&gain));
         off.take(RowSource { tensor: 0, row: 0 }, &tensor("t"), &[0; 16], GgmlType::F32).expect("ignored");
         assert_eq!((off.weight_scale(), off.bound(0)), (1.0, 0.0), "nothing is wanted");
     }
