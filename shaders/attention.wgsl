@@ -7,10 +7,19 @@ import package::lib::step::step;
 // sums are rescaled when a window raises the maximum (the online softmax of FlashAttention). Within a window the
 // denominator is a binary tree, the numerators are added with t ascending. Nothing depends on the batch or on where a
 // position is stored. Each invocation owns up to two pairs of the head (head size 256 at most).
+// y16: y is scaled and rounded to f16, for products of the f16 families.
 @group(0) @binding(4) var<storage, read> q: array<vec2<f32>>; // [batch][heads * half]
 @group(0) @binding(5) var<storage, read> keys: array<u32>; // [slots][kv_pairs] two f16, or [slots][2 kv_pairs] f32
 @group(0) @binding(6) var<storage, read> values: array<u32>; // the same
-@group(0) @binding(7) var<storage, read_write> y: array<vec2<f32>>; // [batch][heads * half]
+@if(y32) @group(0) @binding(7) var<storage, read_write> y: array<vec2<f32>>; // [batch][heads * half]
+@if(y16) @group(0) @binding(7) var<storage, read_write> y: array<vec2<f16>>; // the same, scaled
+
+@if(y32) fn stored(value: vec2<f32>) -> vec2<f32> {
+    return value;
+}
+@if(y16) fn stored(value: vec2<f32>) -> vec2<f16> {
+    return vec2<f16>(value * params.y_scale);
+}
 
 @if(kv16) fn key_pair(at: u32) -> vec2<f32> {
     return unpack2x16float(keys[at]);
@@ -111,7 +120,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var j = 0u; j < 2u; j++) {
         let pair = local + j * 64u;
         if (pair < params.half) {
-            y[query + pair] = acc[j] / sum;
+            y[query + pair] = stored(acc[j] / sum);
         }
     }
 }

@@ -1,4 +1,5 @@
-import package::lib::product::{PANELS, WORKGROUP, place_of, product};
+import package::lib::place::{PANELS, Scales, WORKGROUP, place_of};
+import package::lib::product::product;
 import package::lib::tile::{TILE, tile_first_row, tile_value};
 import package::lib::step::step;
 
@@ -11,14 +12,14 @@ import package::lib::step::step;
 // A load whose address is the same in all lanes is still a gather there (index clamp, eight extracts, eight loads,
 // eight inserts), which is what the broadcast saves.
 struct MatmulParams {
-    rows: u32,   // weight rows: n
-    blocks: u32, // k / 32
-    first: u32,  // column of y that weight row 0 writes
-    stride: u32, // columns of y
-    add: u32,    // 1: y += product, 0: y = product
+    rows: u32,         // weight rows: n
+    blocks: u32,       // k / 32
+    first: u32,        // column of y that weight row 0 writes
+    stride: u32,       // columns of y
+    add: u32,          // 1: y += product, 0: y = product
+    scale: f32,        // of the sums, as weight_scale
+    weight_scale: f32, // for f16 families: Scales of lib/place.wgsl
     pad0: u32,
-    pad1: u32,
-    pad2: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: MatmulParams;
@@ -28,7 +29,7 @@ struct MatmulParams {
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
     let place = place_of(group.x, local);
     let first_row = tile_first_row(group.y, step.rows);
-    let sums = product(place, params.blocks, first_row);
+    let sums = product(place, params.blocks, first_row, Scales(params.weight_scale, params.scale));
     if (place.slice == 0u) {
         for (var p = 0u; p < PANELS; p++) {
             let n = (place.panel + p) * 8u + place.row;

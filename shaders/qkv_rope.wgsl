@@ -1,4 +1,5 @@
-import package::lib::product::{PANELS, WORKGROUP, place_of, product};
+import package::lib::place::{PANELS, Scales, WORKGROUP, place_of};
+import package::lib::product::product;
 import package::lib::tile::{TILE, tile_first_row, tile_value};
 import package::lib::step::step;
 
@@ -8,14 +9,18 @@ import package::lib::step::step;
 // second of each pair, so that one invocation holds both. (a, b) becomes (a cos - b sin, a sin + b cos), with the
 // table computed by the host in f64. Values are not rotated.
 struct QkvRopeParams {
-    pairs: u32,      // pairs of this matrix
-    blocks: u32,     // k / 32
-    first_pair: u32, // number of its first pair, counted over Q, K, V
-    q_pairs: u32,    // pairs of Q
-    kv_pairs: u32,   // pairs of K, and of V
-    half: u32,       // pairs of a head
-    bias: u32,       // 1: add the bias
-    kv32: u32,       // 1: the cache holds f32, 0: f16
+    pairs: u32,        // pairs of this matrix
+    blocks: u32,       // k / 32
+    first_pair: u32,   // number of its first pair, counted over Q, K, V
+    q_pairs: u32,      // pairs of Q
+    kv_pairs: u32,     // pairs of K, and of V
+    half: u32,         // pairs of a head
+    bias: u32,         // 1: add the bias
+    kv32: u32,         // 1: the cache holds f32, 0: f16
+    scale: f32,        // of the sums, as weight_scale
+    weight_scale: f32, // for f16 families: Scales of lib/place.wgsl
+    pad0: u32,
+    pad1: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: QkvRopeParams;
@@ -30,7 +35,7 @@ struct QkvRopeParams {
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
     let place = place_of(group.x, local);
     let first_row = tile_first_row(group.y, step.rows);
-    let sums = product(place, params.blocks, first_row);
+    let sums = product(place, params.blocks, first_row, Scales(params.weight_scale, params.scale));
     if (place.slice == 0u) {
         for (var p = 0u; p < PANELS; p += 2u) {
             let own = (place.panel + p) * 4u + place.row;

@@ -13,7 +13,7 @@ struct AttentionParams {
     stride: u32,   // columns of the scores
     depth: u32,    // columns of the slot table
     scale: f32,    // 1 / sqrt(head size)
-    pad0: u32,
+    y_scale: f32,  // y16: a power of two that y is multiplied by before it is rounded
 }
 
 @group(0) @binding(0) var<uniform> params: AttentionParams;

@@ -1,14 +1,16 @@
-import package::lib::activations::tile_columns;
+@if(!slices16 && !shuffle16) import package::lib::activations::tile_columns;
+@if(slices16 || shuffle16) import package::lib::half::sum_blocks;
 import package::lib::octet::Octet;
-import package::lib::tile::{Acc, TILE, tile_add, tile_fma};
-@if(q4) import package::lib::quant::q4::{Head, head_at, octet_at, panel_words};
-@if(q4k) import package::lib::quant::q4k::{Head, head_at, octet_at, panel_words};
-@if(q8) import package::lib::quant::q8::{Head, head_at, octet_at, panel_words};
-@if(q8x16) import package::lib::quant::q8x16::{Head, head_at, octet_at, panel_words};
-@if(q8m) import package::lib::quant::q8m::{Head, head_at, octet_at, panel_words};
-@if(f16) import package::lib::quant::f16::{Head, head_at, octet_at, panel_words};
-@if(bf16) import package::lib::quant::bf16::{Head, head_at, octet_at, panel_words};
-@if(f32) import package::lib::quant::f32::{Head, head_at, octet_at, panel_words};
+import package::lib::place::{PANELS, Place, SLICES, Scales};
+import package::lib::tile::{Acc, tile_add, tile_fma};
+@if(q4 && !slices16 && !shuffle16) import package::lib::quant::q4::{Head, head_at, octet_at, panel_words};
+@if(q4k && !slices16 && !shuffle16) import package::lib::quant::q4k::{Head, head_at, octet_at, panel_words};
+@if(q8 && !slices16 && !shuffle16) import package::lib::quant::q8::{Head, head_at, octet_at, panel_words};
+@if(q8x16 && !slices16 && !shuffle16) import package::lib::quant::q8x16::{Head, head_at, octet_at, panel_words};
+@if(q8m && !slices16 && !shuffle16) import package::lib::quant::q8m::{Head, head_at, octet_at, panel_words};
+@if(f16 && !slices16 && !shuffle16) import package::lib::quant::f16::{Head, head_at, octet_at, panel_words};
+@if(bf16 && !slices16 && !shuffle16) import package::lib::quant::bf16::{Head, head_at, octet_at, panel_words};
+@if(f32 && !slices16 && !shuffle16) import package::lib::quant::f32::{Head, head_at, octet_at, panel_words};
 
 // The product of PANELS weight rows (one of each of PANELS adjacent panels) with a tile of activation rows:
 // the part that every quantised product shares.
@@ -18,36 +20,12 @@ import package::lib::tile::{Acc, TILE, tile_add, tile_fma};
 // slices, shuffle: eight invocations sum a row, slice j the blocks j, j + 8, …, k ascending; the slices are added as
 //   ((0+1)+(2+3))+((4+5)+(6+7)). Both paths do the same operations in the same order; shuffle needs subgroups of at
 //   least eight lanes. For GPUs, where one invocation a row leaves the machine idle.
-// Owning four panels, an invocation loads activations half as often as with two. With one row that pays where a load is a
-// gather, as in SwiftShader, not where it is broadcast.
-@if(m1 && !plain) const PANELS = 2u;
-@if(!m1 || plain) const PANELS = 4u;
-
-@if(plain || broadcast) const WORKGROUP = 8u;
-@if(slices || shuffle) const WORKGROUP = 64u;
-
-@if(broadcast) const SLICES = 1u;
-@if(slices || shuffle) const SLICES = 8u;
-
-struct Place {
-    panel: u32, // first of the PANELS panels
-    row: u32,   // row in each panel
-    slice: u32, // slice of k, 0 where a row has one invocation
-    lane: u32,  // k mod 8 that this invocation loads for its neighbours
-}
-
-@if(plain || broadcast) fn place_of(group: u32, local: u32) -> Place {
-    return Place(group * PANELS, local, 0u, local);
-}
-@if(slices || shuffle) fn place_of(group: u32, local: u32) -> Place {
-    return Place(group * PANELS, local / 8u, local % 8u, 0u);
-}
-
-@if(slices) var<workgroup> partial: array<array<Acc, 64>, PANELS>;
+// slices16, shuffle16: the same geometry and slices, each block of 32 in f16 (lib/half.wgsl), blocks in f32.
+@if(slices || slices16) var<workgroup> partial: array<array<Acc, 64>, PANELS>;
 
 // One barrier, then the first invocation of each row adds: fewer barriers than a tree over the invocations, each of
 // which a CPU rasteriser compiles into a coroutine.
-@if(slices) fn add_slices(panel: u32, row: u32) -> Acc {
+@if(slices || slices16) fn add_slices(panel: u32, row: u32) -> Acc {
     let first = row * 8u;
     let a = tile_add(partial[panel][first], partial[panel][first + 1u]);
     let b = tile_add(partial[panel][first + 2u], partial[panel][first + 3u]);
@@ -55,17 +33,17 @@ struct Place {
     let d = tile_add(partial[panel][first + 6u], partial[panel][first + 7u]);
     return tile_add(tile_add(a, b), tile_add(c, d));
 }
-@if(shuffle && !m8) fn add_slices(acc: Acc) -> Acc {
+@if((shuffle || shuffle16) && !m8) fn add_slices(acc: Acc) -> Acc {
     var sum = acc + subgroupShuffleXor(acc, 1u);
     sum += subgroupShuffleXor(sum, 2u);
     return sum + subgroupShuffleXor(sum, 4u);
 }
-@if(shuffle && m8) fn add_slices4(acc: vec4<f32>) -> vec4<f32> {
+@if((shuffle || shuffle16) && m8) fn add_slices4(acc: vec4<f32>) -> vec4<f32> {
     var sum = acc + subgroupShuffleXor(acc, 1u);
     sum += subgroupShuffleXor(sum, 2u);
     return sum + subgroupShuffleXor(sum, 4u);
 }
-@if(shuffle && m8) fn add_slices(acc: Acc) -> Acc {
+@if((shuffle || shuffle16) && m8) fn add_slices(acc: Acc) -> Acc {
     return Acc(add_slices4(acc.lo), add_slices4(acc.hi));
 }
 
@@ -104,7 +82,7 @@ fn add_octet(w: Octet, columns: array<Acc, 8>, acc: Acc) -> Acc {
         add_octet(octet_at(heads[3], c), columns, acc.w),
     );
 }
-@if(plain && m1) fn product(place: Place, blocks: u32, first_row: u32) -> array<Acc, PANELS> {
+@if(plain && m1) fn product(place: Place, blocks: u32, first_row: u32, scales: Scales) -> array<Acc, PANELS> {
     var acc: vec4<f32>; // one of each panel
     for (var b = 0u; b < blocks; b++) {
         let heads = array<Head, 4>(
@@ -121,7 +99,7 @@ fn add_octet(w: Octet, columns: array<Acc, 8>, acc: Acc) -> Acc {
     }
     return array<Acc, PANELS>(acc.x, acc.y, acc.z, acc.w);
 }
-@if(plain && !m1) fn product(place: Place, blocks: u32, first_row: u32) -> array<Acc, PANELS> {
+@if(plain && !m1) fn product(place: Place, blocks: u32, first_row: u32, scales: Scales) -> array<Acc, PANELS> {
     var acc0: Acc;
     var acc1: Acc;
     var acc2: Acc;
@@ -141,7 +119,7 @@ fn add_octet(w: Octet, columns: array<Acc, 8>, acc: Acc) -> Acc {
     }
     return array<Acc, PANELS>(acc0, acc1, acc2, acc3);
 }
-@if(!plain) fn product(place: Place, blocks: u32, first_row: u32) -> array<Acc, PANELS> {
+@if(!plain && !slices16 && !shuffle16) fn sum_blocks(place: Place, blocks: u32, first_row: u32, scales: Scales) -> array<Acc, PANELS> {
     var acc: array<Acc, PANELS>;
     for (var b = first_block(place); b < blocks; b += SLICES) {
         var heads: array<Head, PANELS>;
@@ -155,12 +133,16 @@ fn add_octet(w: Octet, columns: array<Acc, 8>, acc: Acc) -> Acc {
             }
         }
     }
-    @if(shuffle) {
+    return acc;
+}
+@if(!plain) fn product(place: Place, blocks: u32, first_row: u32, scales: Scales) -> array<Acc, PANELS> {
+    var acc = sum_blocks(place, blocks, first_row, scales);
+    @if(shuffle || shuffle16) {
         for (var p = 0u; p < PANELS; p++) {
             acc[p] = add_slices(acc[p]);
         }
     }
-    @if(slices) {
+    @if(slices || slices16) {
         for (var p = 0u; p < PANELS; p++) {
             partial[p][place.row * 8u + place.slice] = acc[p];
         }

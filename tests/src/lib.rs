@@ -3,10 +3,13 @@
 
 use pollster::block_on;
 use redraft::{
-    Engine, EngineOptions, Error, GenerateOptions, Generation, GgmlType, Gguf, ReadAt, Step, TokenId, Value,
+    Engine, EngineOptions, Error, GenerateOptions, Generation, GgmlType, Gguf, GpuError, Precision, ReadAt,
+    Step, TokenId, Value,
 };
 use redraft_testing::reference::argmax;
-use redraft_testing::{Forward, GgufWriter, Prng, TinyModel, ran_on_gpu};
+use redraft_testing::{
+    Forward, GgufWriter, Prng, TinyModel, ran_on_gpu, ran_on_gpu_in_f16, skip_without_f16,
+};
 
 /// Loads `source` and records that the test `name` runs on the adapter.
 ///
@@ -18,6 +21,28 @@ pub fn load(name: &str, source: &impl ReadAt, options: EngineOptions) -> Engine 
     let engine = block_on(Engine::load(source, options, |_| {})).expect("a loadable model and an adapter");
     ran_on_gpu(name, &engine.adapter().name, strict);
     engine
+}
+
+/// The same with products in f16; none, and said so, where the adapter has no f16.
+///
+/// # Panics
+/// If it cannot be loaded for another reason.
+#[track_caller]
+pub fn load_in_f16(name: &str, source: &impl ReadAt, options: EngineOptions) -> Option<Engine> {
+    let strict = options.strict;
+    let options = EngineOptions { precision: Precision::F16, ..options };
+    match block_on(Engine::load(source, options, |_| {})) {
+        Err(Error::Gpu(GpuError::NoF16 { .. })) => {
+            skip_without_f16(name);
+            None
+        }
+        engine => {
+            let engine = engine.expect("a loadable model and an adapter");
+            assert_eq!(engine.model().path().precision(), Precision::F16, "the family");
+            ran_on_gpu_in_f16(name, &engine.adapter().name, strict);
+            Some(engine)
+        }
+    }
 }
 
 /// The bytes of a tiny model's file.

@@ -38,6 +38,8 @@ const WASM_CRATES: [&str; 9] = [
 
 /// The tiers of an adapter that GPU tests run on: as the browser floor sees it, and with all it offers.
 const TIERS: [&str; 2] = ["strict", "default"];
+/// The same with kernels in f16, where the adapter has f16.
+const F16_TIERS: [&str; 2] = ["strict-f16", "default-f16"];
 
 pub(crate) fn run(scope: Scope, on_failure: OnFailure) -> Outcome {
     let mut phases = Phases::new(on_failure);
@@ -82,7 +84,7 @@ fn tests(on_failure: OnFailure) -> Outcome {
     };
     // The report stands also where tests failed: it may say why.
     let outcome = run();
-    let report = log.report(&TIERS);
+    let report = log.report(&TIERS, &F16_TIERS);
     outcome.and(report)
 }
 

@@ -12,6 +12,8 @@ use crate::process::Cmd;
 
 /// Names the file to which a test on a GPU appends `TEST<tab>ADAPTER<tab>TIER`.
 const GPU_VARIABLE: &str = "REDRAFT_GPU_TEST_LOG";
+/// How skips end that tests declare where the adapter has no f16.
+const WITHOUT_F16: &str = "the adapter has no shader-f16";
 /// Names the file to which a test that cannot run appends `WHAT<tab>WHY`.
 const SKIP_VARIABLE: &str = "REDRAFT_SKIP_LOG";
 
@@ -41,12 +43,14 @@ impl TestLog {
     }
 
     /// Prints how many tests ran on which adapter, and each declared skip; an error when no test ran on an adapter, or
-    /// none in one of `tiers`.
-    pub(crate) fn report(&self, tiers: &[&str]) -> Outcome {
+    /// none in one of `tiers`, or of `f16_tiers` unless a test has said that the adapter has no f16.
+    pub(crate) fn report(&self, tiers: &[&str], f16_tiers: &[&str]) -> Outcome {
         let read = |file: &Path| {
             fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))
         };
-        for line in read(&self.skips)?.lines().collect::<BTreeSet<_>>() {
+        let skips = read(&self.skips)?;
+        let without_f16 = skips.lines().any(|line| line.ends_with(WITHOUT_F16));
+        for line in skips.lines().collect::<BTreeSet<_>>() {
             eprintln!("skipped: {}", line.replace('\t', ": "));
         }
         let text = read(&self.gpu)?;
@@ -60,7 +64,8 @@ impl TestLog {
             return Err("no test ran on a GPU adapter (`cargo xtask setup` installs one that needs no GPU)"
                 .to_owned());
         }
-        match tiers.iter().find(|tier| !counts.keys().any(|(_, found)| found == *tier)) {
+        let f16_tiers = if without_f16 { &[] } else { f16_tiers };
+        match tiers.iter().chain(f16_tiers).find(|tier| !counts.keys().any(|(_, found)| found == *tier)) {
             Some(tier) => Err(format!("no test ran on a GPU adapter in tier {tier}")),
             None => Ok(()),
         }
@@ -99,13 +104,14 @@ mod tests {
     fn nothing_run_is_a_failure() {
         let folder = std::env::temp_dir().join(format!("redraft-xtask-logs-{}", std::process::id()));
         let log = TestLog::start(&folder).unwrap();
-        assert!(log.report(&[]).unwrap_err().contains("no test ran"), "an empty log must fail");
+        assert!(log.report(&[], &[]).unwrap_err().contains("no test ran"), "an empty log must fail");
         fs::write(&log.gpu, "a\tllvmpipe\tstrict\n").unwrap();
-        assert_eq!(log.report(&["strict"]), Ok(()));
-        assert!(
-            log.report(&["strict", "default"]).unwrap_err().ends_with("tier default"),
-            "a tier is missing"
-        );
+        assert_eq!(log.report(&["strict"], &[]), Ok(()));
+        let missing = |tiers: &[&str], f16: &[&str]| log.report(tiers, f16).unwrap_err();
+        assert!(missing(&["strict", "default"], &[]).ends_with("tier default"), "a tier is missing");
+        assert!(missing(&["strict"], &["strict-f16"]).ends_with("tier strict-f16"), "one in f16 is missing");
+        fs::write(&log.skips, format!("a\t{WITHOUT_F16}\n")).unwrap();
+        assert_eq!(log.report(&["strict"], &["strict-f16"]), Ok(()), "an adapter without f16");
         fs::remove_dir_all(&folder).unwrap();
     }
 }

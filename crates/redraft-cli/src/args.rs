@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use redraft::{AdapterChoice, EngineOptions, KvType, MAX_VOCAB, SamplingParams, TokenId};
+use redraft::{AdapterChoice, EngineOptions, KvType, MAX_VOCAB, Precision, SamplingParams, TokenId};
 
 use crate::commands::{bench, chat, devices, drafter, generate, inspect, pull, train, tree};
 use crate::error::CliError;
@@ -68,6 +68,9 @@ pub(crate) struct EngineArgs {
     /// Type of the key-value cache
     #[arg(long, value_enum, default_value_t = Kv::F16)]
     pub(crate) kv: Kv,
+    /// What the model multiplies in: f16 where the adapter has it, f32 everywhere
+    #[arg(long, value_enum, default_value_t = FloatWidth::F32)]
+    pub(crate) precision: FloatWidth,
     /// Use only what every browser offers (no subgroups)
     #[arg(long)]
     pub(crate) strict: bool,
@@ -91,6 +94,24 @@ impl From<Kv> for KvType {
     }
 }
 
+/// What the model multiplies in.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum FloatWidth {
+    /// Half precision, for adapters with shader-f16
+    F16,
+    /// Full precision
+    F32,
+}
+
+impl From<FloatWidth> for Precision {
+    fn from(width: FloatWidth) -> Self {
+        match width {
+            FloatWidth::F16 => Self::F16,
+            FloatWidth::F32 => Self::F32,
+        }
+    }
+}
+
 impl EngineArgs {
     /// The library's options.
     pub(crate) fn options(&self, timing: Timing) -> EngineOptions {
@@ -98,6 +119,7 @@ impl EngineArgs {
             adapter: self.adapter.clone(),
             context: self.context,
             kv: self.kv.into(),
+            precision: self.precision.into(),
             strict: self.strict,
             profile: timing == Timing::Kernels,
             phases: timing == Timing::Phases,

@@ -10,7 +10,7 @@ use pollster::block_on;
 use redraft::{AdapterReport, Engine, FileSource, Phase, Progress};
 use serde::Serialize;
 
-use crate::args::EngineArgs;
+use crate::args::{EngineArgs, FloatWidth};
 use crate::error::CliError;
 use crate::model::{self, cache, hash};
 use crate::speculate::{CostKey, DrafterInput};
@@ -36,7 +36,9 @@ impl Loaded {
             path: self.path.display().to_string(),
             source,
         })?;
-        let setup = format!("kv {:?}, strict {}, context {}", args.kv, args.strict, self.engine.context());
+        let (kv, precision, strict) = (args.kv, args.precision, args.strict);
+        let setup =
+            format!("kv {kv:?}, precision {precision:?}, strict {strict}, context {}", self.engine.context());
         Ok(CostKey::new(&self.engine, model, self.drafter.clone(), setup))
     }
 }
@@ -147,7 +149,11 @@ const TOKENIZER_LIMIT: u64 = 256 << 20;
 fn pipeline_cache_file(args: &EngineArgs) -> Option<PathBuf> {
     let choice: String = format!("{:?}", args.adapter).chars().filter(char::is_ascii_alphanumeric).collect();
     let tier = if args.strict { "-strict" } else { "" };
-    Some(cache::root()?.join("kernels").join(format!("{choice}{tier}.bin")))
+    let precision = match args.precision {
+        FloatWidth::F16 => "-f16",
+        FloatWidth::F32 => "",
+    };
+    Some(cache::root()?.join("kernels").join(format!("{choice}{tier}{precision}.bin")))
 }
 
 /// Writes a file so that a reader sees the old or the new content, never half.

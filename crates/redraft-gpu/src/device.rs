@@ -14,6 +14,8 @@ use std::time::Duration;
 pub struct GpuOptions {
     /// Only what WebGPU has: no subgroups. A native run then takes the kernels that a browser takes.
     pub strict: bool,
+    /// With `shader-f16`, which kernels of the f16 families need; an adapter without it is an error.
+    pub f16: bool,
     /// Compile kernels with bounds checks and loop guards: slower, for tests.
     pub checked: bool,
     /// Time every dispatch, where the adapter has timestamps; not in browsers.
@@ -35,6 +37,8 @@ pub struct Capabilities {
     pub cpu: bool,
     /// Least number of lanes of a subgroup, if subgroups can be used.
     pub subgroup: Option<u32>,
+    /// The device was opened with `shader-f16` ([`GpuOptions::f16`]).
+    pub f16: bool,
 }
 
 /// An open device.
@@ -59,11 +63,13 @@ impl Gpu {
     /// Opens the chosen adapter with all of its limits.
     ///
     /// # Errors
-    /// [`GpuError::NoAdapter`], [`GpuError::Unusable`], [`GpuError::Open`].
+    /// [`GpuError::NoAdapter`], [`GpuError::Unusable`], [`GpuError::NoF16`], [`GpuError::Open`].
     pub async fn open(choice: &AdapterChoice, options: &GpuOptions) -> Result<Self, GpuError> {
         let (adapter, report) = choose(choice, options.strict).await?;
-        let wanted =
+        has_f16(&report, options.f16)?;
+        let mut wanted =
             wgpu::Features::SUBGROUP | wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::PIPELINE_CACHE;
+        wanted.set(wgpu::Features::SHADER_F16, options.f16);
         let mut limits = adapter.limits();
         if let Some(most) = options.max_binding {
             limits.max_storage_buffer_binding_size = limits.max_storage_buffer_binding_size.min(most);
@@ -115,6 +121,7 @@ impl Gpu {
         Capabilities {
             cpu: self.report.device_type == "cpu",
             subgroup: self.report.features.subgroups.map(|(least, _)| least),
+            f16: self.options.f16,
         }
     }
 
@@ -285,6 +292,14 @@ impl Gpu {
     }
 }
 
+/// Whether the adapter has f16 where that is wanted.
+fn has_f16(report: &AdapterReport, wanted: bool) -> Result<(), GpuError> {
+    if wanted && !report.features.f16 {
+        return Err(GpuError::NoF16 { adapter: report.name.clone() });
+    }
+    Ok(())
+}
+
 impl Drop for Gpu {
     /// A browser frees what nobody refers to any more when it pleases; a destroyed device is freed now.
     fn drop(&mut self) {
@@ -321,4 +336,38 @@ fn watch(device: &wgpu::Device, fault: &Arc<Mutex<Option<GpuError>>>) {
         };
         keep(&uncaptured, error, false);
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AdapterFeatures, AdapterLimits};
+
+    #[test]
+    fn f16_is_an_error_where_there_is_none() {
+        let limits = AdapterLimits {
+            max_buffer: 0,
+            max_binding: 0,
+            max_uniform_binding: 0,
+            max_workgroup_invocations: 0,
+            max_storage_buffers: 0,
+            max_workgroup_memory: 0,
+        };
+        let report = |f16| AdapterReport {
+            name: "Some GPU".to_owned(),
+            backend: "vulkan",
+            device_type: "discrete",
+            driver: String::new(),
+            features: AdapterFeatures { f16, subgroups: None, timestamps: false, pipeline_cache: false },
+            limits: limits.clone(),
+            unusable: None,
+        };
+        for (f16, wanted) in [(true, true), (true, false), (false, false)] {
+            assert!(has_f16(&report(f16), wanted).is_ok(), "{f16}, wanted: {wanted}");
+        }
+        let message = has_f16(&report(false), true).expect_err("there is none").to_string();
+        for word in ["Some GPU", "shader-f16", "precision f32"] {
+            assert!(message.contains(word), "{message}");
+        }
+    }
 }

@@ -22,6 +22,14 @@ pub enum GpuError {
         /// The missing limit or feature.
         reason: String,
     },
+    /// Kernels in f16 were asked for on an adapter that has no f16.
+    #[error(
+        "adapter {adapter} has no shader-f16, which precision f16 needs; use precision f32, which runs everywhere"
+    )]
+    NoF16 {
+        /// Name of the adapter.
+        adapter: String,
+    },
     /// The driver refused to open the device.
     #[error("cannot open adapter {adapter}: {message}")]
     Open {

@@ -39,6 +39,14 @@ pub enum ModelError {
         /// What the kernels cover.
         expected: &'static str,
     },
+    /// Kernels in f16 were asked for on a device that was opened without f16.
+    #[error(
+        "the kernels {path} need shader-f16, which the device was opened without; open it with `GpuOptions::f16`, or load the model with precision f32"
+    )]
+    NoF16 {
+        /// The kernel family.
+        path: &'static str,
+    },
     /// More memory is needed than allowed.
     #[error(
         "the model needs {needed} bytes of GPU memory ({plan}), the limit is {limit} bytes; choose a smaller context or model"

@@ -4,10 +4,22 @@ use crate::ModelError;
 use redraft_gpu::{Capabilities, Gpu, Pipeline};
 use std::sync::Arc;
 
-/// The family of kernels, chosen by what the adapter is and has, never by timing.
+/// What a model's products multiply in. Sums over blocks of weights, the residual stream, norms, attention and sampling
+/// are f32 in either, keys and values what [`KvType`](crate::KvType) says, and a drafter computes in f32.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Precision {
+    /// 32-bit floats. Runs on every adapter.
+    #[default]
+    F32,
+    /// 16-bit floats, for adapters with `shader-f16`. Logits differ from those of f32 in their third digit or so; rows
+    /// and speculation are as exact.
+    F16,
+}
+
+/// The family of kernels, chosen by what the adapter is and has and by what is asked for, never by timing.
 ///
-/// `Plain` and `Broadcast` sum a row in one order, `Slices` and `Shuffle` in another; within each pair results are
-/// equal bit for bit.
+/// `Plain` and `Broadcast` sum a row in one order, `Slices` and `Shuffle` in another, `Slices16` and `Shuffle16` in a
+/// third; within each pair results are equal bit for bit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Path {
     /// One invocation sums whole rows; no subgroups. For software adapters as browsers show them.
@@ -18,30 +30,61 @@ pub enum Path {
     Slices,
     /// The same sums, meeting by subgroup shuffles. For GPUs.
     Shuffle,
+    /// As `Slices`, each block of 32 weights summed in f16. For GPUs with f16 and without subgroups.
+    Slices16,
+    /// The same sums as `Slices16`, meeting by subgroup shuffles. For GPUs with f16.
+    Shuffle16,
 }
 
 impl Path {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Plain, Self::Broadcast, Self::Slices, Self::Shuffle];
+    pub const ALL: [Self; 6] =
+        [Self::Plain, Self::Broadcast, Self::Slices, Self::Shuffle, Self::Slices16, Self::Shuffle16];
 
-    /// The family for an adapter.
+    /// The family for an adapter. Those in f16 are all for GPUs: software adapters widen each f16 to compute with it.
     #[must_use]
-    pub fn of(capabilities: Capabilities) -> Self {
+    pub fn of(capabilities: Capabilities, precision: Precision) -> Self {
         let subgroups = capabilities.subgroup.is_some_and(|lanes| lanes >= 8);
-        match (capabilities.cpu, subgroups) {
-            (true, false) => Self::Plain,
-            (true, true) => Self::Broadcast,
-            (false, false) => Self::Slices,
-            (false, true) => Self::Shuffle,
+        match (precision, capabilities.cpu, subgroups) {
+            (Precision::F32, true, false) => Self::Plain,
+            (Precision::F32, true, true) => Self::Broadcast,
+            (Precision::F32, false, false) => Self::Slices,
+            (Precision::F32, false, true) => Self::Shuffle,
+            (Precision::F16, _, false) => Self::Slices16,
+            (Precision::F16, _, true) => Self::Shuffle16,
+        }
+    }
+
+    /// What it multiplies in.
+    #[must_use]
+    pub fn precision(self) -> Precision {
+        match self {
+            Self::Plain | Self::Broadcast | Self::Slices | Self::Shuffle => Precision::F32,
+            Self::Slices16 | Self::Shuffle16 => Precision::F16,
+        }
+    }
+
+    /// The family that needs as much of subgroups and multiplies in `precision`.
+    #[must_use]
+    pub fn with_precision(self, precision: Precision) -> Self {
+        match (self, precision) {
+            (Self::Plain | Self::Slices, Precision::F16) => Self::Slices16,
+            (Self::Broadcast | Self::Shuffle, Precision::F16) => Self::Shuffle16,
+            (Self::Slices16, Precision::F32) => Self::Slices,
+            (Self::Shuffle16, Precision::F32) => Self::Shuffle,
+            (own, _) => own,
         }
     }
 
     /// Whether an adapter can run it.
     #[must_use]
     pub fn supported_by(self, capabilities: Capabilities) -> bool {
+        let subgroups = capabilities.subgroup.is_some_and(|lanes| lanes >= 8);
         match self {
             Self::Plain | Self::Slices => true,
-            Self::Broadcast | Self::Shuffle => capabilities.subgroup.is_some_and(|lanes| lanes >= 8),
+            Self::Broadcast | Self::Shuffle => subgroups,
+            Self::Slices16 => capabilities.f16,
+            Self::Shuffle16 => capabilities.f16 && subgroups,
         }
     }
 
@@ -53,6 +96,8 @@ impl Path {
             Self::Broadcast => "broadcast",
             Self::Slices => "slices",
             Self::Shuffle => "shuffle",
+            Self::Slices16 => "slices16",
+            Self::Shuffle16 => "shuffle16",
         }
     }
 
@@ -70,7 +115,19 @@ impl Path {
 
     /// The variant of `rms_norm`.
     pub(crate) fn norm(self) -> &'static str {
-        if self.whole_rows() { self.name() } else { "slices" }
+        match self {
+            Self::Plain | Self::Broadcast => self.name(),
+            Self::Slices | Self::Shuffle => "slices",
+            Self::Slices16 | Self::Shuffle16 => "slices16",
+        }
+    }
+
+    /// The variant of what `attention` writes.
+    pub(crate) fn mixed(self) -> &'static str {
+        match self.precision() {
+            Precision::F32 => "y32",
+            Precision::F16 => "y16",
+        }
     }
 }
 
@@ -215,6 +272,33 @@ mod tests {
             }
         }
         assert_eq!(Tiles::of(&[3, 16]), None, "no such tiles");
+    }
+
+    #[test]
+    fn families_follow_from_the_adapter_and_the_precision() {
+        let adapter = |cpu, subgroup, f16| Capabilities { cpu, subgroup, f16 };
+        for (cpu, subgroup, single, half) in [
+            (true, None, Path::Plain, Path::Slices16),
+            (true, Some(4), Path::Plain, Path::Slices16),
+            (true, Some(8), Path::Broadcast, Path::Shuffle16),
+            (false, None, Path::Slices, Path::Slices16),
+            (false, Some(32), Path::Shuffle, Path::Shuffle16),
+        ] {
+            for f16 in [false, true] {
+                let capabilities = adapter(cpu, subgroup, f16);
+                assert_eq!(Path::of(capabilities, Precision::F32), single, "{capabilities:?}");
+                assert!(single.supported_by(capabilities), "{capabilities:?}");
+                assert_eq!(Path::of(capabilities, Precision::F16), half, "{capabilities:?}");
+                assert_eq!(half.supported_by(capabilities), f16, "{capabilities:?}");
+            }
+            assert_eq!(single.with_precision(Precision::F16), half, "{single:?}");
+        }
+        for path in Path::ALL {
+            for precision in [Precision::F32, Precision::F16] {
+                assert_eq!(path.with_precision(precision).precision(), precision, "{path:?}");
+            }
+            assert_eq!(path.with_precision(path.precision()), path, "{path:?}");
+        }
     }
 
     #[test]

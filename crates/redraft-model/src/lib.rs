@@ -20,6 +20,8 @@ mod kernels;
 mod load;
 mod matrix;
 mod memory;
+mod products;
+mod range;
 mod rope;
 mod sampler;
 mod warm_up;
@@ -31,7 +33,7 @@ pub use draft::{
 };
 pub use error::ModelError;
 pub use forward::{CaptureLayers, Model};
-pub use kernels::{Path, TileReport, Tiles};
+pub use kernels::{Path, Precision, TileReport, Tiles};
 pub use load::{LoadOptions, Phase, Progress};
 pub use memory::{KvType, MemoryPlan, Planned};
 pub use sampler::Sampler;

@@ -1,16 +1,15 @@
 //! From a GGUF file to a model on the GPU.
 
 use crate::buffers::{Buffers, Sizes};
-use crate::forward::{Attention, CaptureLayers, Layer, MAX_ROWS, Model, Product};
-use crate::kernels::{PANEL_GROUP, ProductPipelines, TILES};
-use crate::matrix::{Loader, Matrix, Part, RowSource};
+use crate::forward::{Attention, CaptureLayers, Layer, MAX_ROWS, Model};
+use crate::matrix::{Loader, Matrix};
+use crate::products::{Input, rows_of};
+use crate::range::{Fed, Meter};
 use crate::warm_up::{kv_flag, warm_up};
-use crate::{KvType, MemoryPlan, ModelError, Path, Planned, TileReport, Tiles, rope};
-use redraft_gguf::{Gguf, ModelConfig, PANEL, ReadAt, TensorInfo};
+use crate::{KvType, MemoryPlan, ModelError, Path, Planned, Precision, TileReport, Tiles, rope};
+use redraft_gguf::{Gguf, ModelConfig, ReadAt, TensorInfo};
 use redraft_gpu::{Buffer, BufferUse, Dispatch, Gpu, Slice};
-use redraft_shaders::params::{
-    AttentionParams, CaptureParams, EmbedParams, GateUpParams, MatmulParams, QkvRopeParams, RmsNormParams,
-};
+use redraft_shaders::params::{AttentionParams, CaptureParams, EmbedParams, RmsNormParams};
 use std::sync::Arc;
 
 /// What loading is doing.
@@ -40,7 +39,7 @@ pub struct LoadOptions {
     pub context: Option<u32>,
     /// Type of the KV cache.
     pub kv: KvType,
-    /// Kernel family; by default what suits the adapter.
+    /// Kernel family; by default what suits the adapter, in f32.
     pub path: Option<Path>,
     /// Where to capture the residual stream.
     pub captures: CaptureLayers,
@@ -80,7 +79,10 @@ impl Model {
                 expected: format!("1 to {}, the model's own", config.context),
             });
         }
-        let path = options.path.unwrap_or_else(|| Path::of(gpu.capabilities()));
+        let path = options.path.unwrap_or_else(|| Path::of(gpu.capabilities(), Precision::F32));
+        if path.precision() == Precision::F16 && !gpu.capabilities().f16 {
+            return Err(ModelError::NoF16 { path: path.name() });
+        }
         let capture_layers = options.captures.resolve(config.layers)?;
         let captures = u32::try_from(capture_layers.len()).unwrap_or(u32::MAX);
         let plan = MemoryPlan::of(&config, gguf, &Planned { context, kv: options.kv, path, captures })?;
@@ -106,12 +108,12 @@ impl Model {
             layers.push(build.layer(index, capture).await?);
         }
         let last_capture = build.capture(&capture_layers, config.layers).await?;
-        let output_norm = build.norm("output_norm.weight", &buffers.head_step).await?;
+        let (output_norm, output_fed) = build.norm("output_norm.weight", &buffers.head_step).await?;
         let head_table = match config.tied_embeddings {
             true => None,
             false => Some(build.token_table("output.weight", config.vocab).await?),
         };
-        let head = build.head(head_table.as_ref().unwrap_or(&token_table)).await?;
+        let head = build.head(head_table.as_ref().unwrap_or(&token_table), &output_fed).await?;
         let mut progress = build.loader.progress;
         gpu.flush().await?;
         let mut model = Self {
@@ -190,7 +192,8 @@ impl<S: ReadAt, P: FnMut(Progress)> Build<'_, S, P> {
             expected: "present",
         })?;
         let order = rows_of(0, tokens);
-        self.loader.matrix(name, &[&tensor], &order, false).await
+        let mut meter = Meter::new(self.half(), None);
+        self.loader.matrix(name, &[&tensor], &order, false, &mut meter).await
     }
 
     /// Rows of `table` for the tokens of the batch, written to `out`.
@@ -220,13 +223,17 @@ impl<S: ReadAt, P: FnMut(Progress)> Build<'_, S, P> {
         Ok(Some(self.gpu.bind(&pipeline, &slices).await?))
     }
 
-    pub(crate) async fn norm(&mut self, name: &str, step: &Buffer) -> Result<Dispatch, ModelError> {
-        let params = RmsNormParams::dense(self.config.hidden, self.config.rms_eps);
+    /// The norm with the gain `name`, from `h` to `x`, and what products that read `x` must know of it.
+    pub(crate) async fn norm(&mut self, name: &str, step: &Buffer) -> Result<(Dispatch, Fed), ModelError> {
+        let gain = self.gain(name).await?;
+        let fed = self.fed(|| Fed::by_norm(gain.clone()));
+        let dense = RmsNormParams::dense(self.config.hidden, self.config.rms_eps);
+        let params = RmsNormParams { y_scale: fed.scale, ..dense };
         let b = self.buffers;
-        self.norm_of(name, step, params, &b.h, &b.x).await
+        Ok((self.norm_with(name, &gain, step, params, [&b.h, &b.x]).await?, fed))
     }
 
-    /// The norm with the gain `name`, from `h` to `y`.
+    /// The norm with the gain `name`, from `h` to `y`, in f32.
     pub(crate) async fn norm_of(
         &mut self,
         name: &str,
@@ -235,258 +242,62 @@ impl<S: ReadAt, P: FnMut(Progress)> Build<'_, S, P> {
         h: &Buffer,
         y: &Buffer,
     ) -> Result<Dispatch, ModelError> {
+        let gain = self.gain(name).await?;
+        self.norm_with(name, &gain, step, params, [h, y]).await
+    }
+
+    async fn gain(&mut self, name: &str) -> Result<Vec<f32>, ModelError> {
         let tensor = self.tensor(name)?.clone();
-        let gain = self.loader.vector(&tensor).await?;
-        let gain = self.gpu.storage(name, &gain).await?;
+        self.loader.vector(&tensor).await
+    }
+
+    async fn norm_with(
+        &self,
+        name: &str,
+        gain: &[f32],
+        step: &Buffer,
+        params: RmsNormParams,
+        [h, y]: [&Buffer; 2],
+    ) -> Result<Dispatch, ModelError> {
+        let gain = self.gpu.storage(name, gain).await?;
         let params = self.gpu.uniform("rms_norm.params", &params).await?;
         let pipeline = self.gpu.kernel("rms_norm", &[self.path.norm()]).await?;
         let slices = [params.whole(), step.whole(), h.whole(), gain.whole(), y.whole()];
         Ok(self.gpu.bind(&pipeline, &slices).await?)
     }
 
-    /// A product of the tensor `name` with rows of `x`, as `y` or added to it.
-    pub(crate) async fn product_of(
-        &mut self,
-        name: &str,
-        x: &Buffer,
-        add: bool,
-        y: &Buffer,
-    ) -> Result<Product, ModelError> {
-        let tensor = self.tensor(name)?.clone();
-        let rows = u32::try_from(tensor.rows()).map_err(|_| ModelError::Shape {
-            what: "rows of a matrix",
-            found: tensor.rows(),
-            expected: "below 2^32",
-        })?;
-        let matrix = self.loader.matrix(name, &[&tensor], &rows_of(0, rows), false).await?;
-        self.matmul(&matrix, x, rows, add, y).await
+    pub(crate) async fn layer(&mut self, index: u32, capture: Option<Dispatch>) -> Result<Layer, ModelError> {
+        let name = format!("blk.{index}.attn_norm.weight");
+        let (attention_norm, fed) = self.norm(&name, &self.buffers.step).await?;
+        self.layer_behind(index, capture, attention_norm, &fed).await
     }
 
-    pub(crate) async fn layer(&mut self, index: u32, capture: Option<Dispatch>) -> Result<Layer, ModelError> {
+    /// The layer of a drafter, whose first norm is its own affair. In f32.
+    pub(crate) async fn drafter_layer(&mut self, attention_norm: Dispatch) -> Result<Layer, ModelError> {
+        self.layer_behind(0, None, attention_norm, &Fed::default()).await
+    }
+
+    async fn layer_behind(
+        &mut self,
+        index: u32,
+        capture: Option<Dispatch>,
+        attention_norm: Dispatch,
+        fed: &Fed,
+    ) -> Result<Layer, ModelError> {
         let b = self.buffers;
         let name = |part: &str| format!("blk.{index}.{part}.weight");
-        let attention_norm = self.norm(&name("attn_norm"), &b.step).await?;
-        let qkv_rope = self.qkv_rope(index).await?;
-        let attention = self.attention(index as usize).await?;
-        let output = self.residual(&name("attn_output"), &b.mixed).await?;
-        let ffn_norm = self.norm(&name("ffn_norm"), &b.step).await?;
-        let gate_up = self.gate_up(index).await?;
-        let down = self.residual(&name("ffn_down"), &b.act).await?;
+        let (qkv_rope, mixed) = self.qkv_rope(index, fed).await?;
+        let attention = self.attention(index as usize, &mixed).await?;
+        let input = Input { x: &b.mixed, scale: mixed.scale };
+        let output = self.residual(&name("attn_output"), input).await?;
+        let (ffn_norm, fed) = self.norm(&name("ffn_norm"), &b.step).await?;
+        let (gate_up, act) = self.gate_up(index, &fed).await?;
+        let input = Input { x: &b.act, scale: act.scale };
+        let down = self.residual(&name("ffn_down"), input).await?;
         Ok(Layer { capture, attention_norm, qkv_rope, attention, output, ffn_norm, gate_up, down })
     }
 
-    /// The layer of a drafter, whose first norm is its own affair.
-    pub(crate) async fn drafter_layer(&mut self, attention_norm: Dispatch) -> Result<Layer, ModelError> {
-        let b = self.buffers;
-        Ok(Layer {
-            capture: None,
-            attention_norm,
-            qkv_rope: self.qkv_rope(0).await?,
-            attention: self.attention(0).await?,
-            output: self.residual("blk.0.attn_output.weight", &b.mixed).await?,
-            ffn_norm: self.norm("blk.0.ffn_norm.weight", &b.step).await?,
-            gate_up: self.gate_up(0).await?,
-            down: self.residual("blk.0.ffn_down.weight", &b.act).await?,
-        })
-    }
-
-    async fn qkv_rope(&mut self, layer: u32) -> Result<Vec<Product>, ModelError> {
-        let config = self.config;
-        let half = config.head_dim / 2;
-        let (q_pairs, kv_pairs) = (config.heads * half, config.kv_heads * half);
-        let parts = [("q", config.heads, true), ("k", config.kv_heads, true), ("v", config.kv_heads, false)];
-        let tensors = parts
-            .iter()
-            .map(|(part, ..)| self.tensor(&format!("blk.{layer}.attn_{part}.weight")).cloned())
-            .collect::<Result<Vec<_>, _>>()?;
-        // The pairs of Q, K and V in order, each as its two source rows.
-        let pairs: Vec<[RowSource; 2]> = (0usize..)
-            .zip(parts)
-            .flat_map(|(tensor, (_, heads, rotated))| (0..heads).map(move |head| (tensor, head, rotated)))
-            .flat_map(|(tensor, head, rotated)| (0..half).map(move |pair| (tensor, head, rotated, pair)))
-            .map(|(tensor, head, rotated, pair)| {
-                rope::pair_rows(config, pair, rotated)
-                    .map(|row| RowSource { tensor, row: head * config.head_dim + row })
-            })
-            .collect();
-        let bias = self.bias(layer, &pairs).await?;
-        let first_pairs = [0, q_pairs, q_pairs + kv_pairs, q_pairs + 2 * kv_pairs];
-        // Neighbours of the same type share a matrix: one dispatch for most files.
-        let mut products = Vec::new();
-        let mut start = 0;
-        while start < 3 {
-            let end = (start + 1..3).find(|i| tensors[*i].kind != tensors[start].kind).unwrap_or(3);
-            let range = first_pairs[start]..first_pairs[end];
-            let own = pairs.get(range.start as usize..range.end as usize).unwrap_or_default();
-            let list: Vec<_> = tensors.iter().collect();
-            let order = in_panels(own);
-            let shared: Vec<_> = list[start..end].to_vec();
-            let order: Vec<_> =
-                order.iter().map(|r| RowSource { tensor: r.tensor - start, row: r.row }).collect();
-            let label = format!("blk.{layer}.qkv");
-            let matrix = self.loader.matrix(&label, &shared, &order, false).await?;
-            products.push(self.qkv_product(layer, &matrix, range, &bias).await?);
-            start = end;
-        }
-        Ok(products)
-    }
-
-    /// The biases in the order of the pairs, zero where there are none.
-    async fn bias(&mut self, layer: u32, pairs: &[[RowSource; 2]]) -> Result<Buffer, ModelError> {
-        let mut values = vec![0.0f32; if self.config.qkv_bias { pairs.len() * 2 } else { 2 }];
-        if self.config.qkv_bias {
-            let mut sources = Vec::new();
-            for part in ["q", "k", "v"] {
-                let tensor = self.tensor(&format!("blk.{layer}.attn_{part}.bias"))?.clone();
-                sources.push(self.loader.vector(&tensor).await?);
-            }
-            for (value, row) in values.iter_mut().zip(pairs.iter().flatten()) {
-                *value =
-                    sources.get(row.tensor).and_then(|s| s.get(row.row as usize)).copied().unwrap_or(0.0);
-            }
-        }
-        Ok(self.gpu.storage("bias", &values).await?)
-    }
-
-    async fn qkv_product(
-        &self,
-        layer: u32,
-        matrix: &Matrix,
-        pairs: std::ops::Range<u32>,
-        bias: &Buffer,
-    ) -> Result<Product, ModelError> {
-        let config = self.config;
-        let half = config.head_dim / 2;
-        let b = self.buffers;
-        let (keys, values) = b.kv.get(layer as usize).ok_or(ModelError::Shape {
-            what: "layer",
-            found: u64::from(layer),
-            expected: "one of the model",
-        })?;
-        let params = |part: &Part| QkvRopeParams {
-            pairs: part.rows / 2,
-            blocks: matrix.blocks,
-            first_pair: pairs.start + part.first / 2,
-            q_pairs: config.heads * half,
-            kv_pairs: config.kv_heads * half,
-            half,
-            bias: u32::from(config.qkv_bias),
-            kv32: u32::from(self.kv == KvType::F32),
-        };
-        // The last panels of the last part are padding: count real pairs.
-        let count = pairs.end - pairs.start;
-        let clip = |mut p: QkvRopeParams| {
-            p.pairs = p.pairs.min(count - (p.first_pair - pairs.start));
-            p
-        };
-        let rest =
-            [bias.whole(), self.rope.whole(), b.rows.whole(), b.q.whole(), keys.whole(), values.whole()];
-        self.product("qkv_rope", matrix, &b.x, |part| clip(params(part)), &rest).await
-    }
-
-    async fn gate_up(&mut self, layer: u32) -> Result<Product, ModelError> {
-        let gate = self.tensor(&format!("blk.{layer}.ffn_gate.weight"))?.clone();
-        let up = self.tensor(&format!("blk.{layer}.ffn_up.weight"))?.clone();
-        let pairs: Vec<_> =
-            (0..self.config.ffn).map(|row| [0, 1].map(|tensor| RowSource { tensor, row })).collect();
-        let order = in_panels(&pairs);
-        let widen = gate.kind != up.kind;
-        let label = format!("blk.{layer}.gate_up");
-        let matrix = self.loader.matrix(&label, &[&gate, &up], &order, widen).await?;
-        let ffn = self.config.ffn;
-        // Two packed rows make one column of the result.
-        let params = |part: &Part| {
-            let first = part.first / 2;
-            GateUpParams { rows: (part.rows / 2).min(ffn - first), blocks: matrix.blocks, first, stride: ffn }
-        };
-        let b = self.buffers;
-        self.product("gate_up", &matrix, &b.x, params, &[b.act.whole()]).await
-    }
-
-    /// A product that is added to the residual stream.
-    async fn residual(&mut self, name: &str, x: &Buffer) -> Result<Product, ModelError> {
-        let b = self.buffers;
-        self.product_of(name, x, true, &b.h).await
-    }
-
-    pub(crate) async fn head(&self, table: &Matrix) -> Result<Product, ModelError> {
-        let b = self.buffers;
-        let params = |part: &Part| MatmulParams {
-            rows: part.rows,
-            blocks: table.blocks,
-            first: part.first,
-            stride: self.config.vocab,
-            add: 0,
-            pad0: 0,
-            pad1: 0,
-            pad2: 0,
-        };
-        self.product_at("matmul", table, &b.head_step, &b.x, params, &[b.logits.whole()]).await
-    }
-
-    async fn matmul(
-        &self,
-        matrix: &Matrix,
-        x: &Buffer,
-        stride: u32,
-        add: bool,
-        y: &Buffer,
-    ) -> Result<Product, ModelError> {
-        let params = |part: &Part| MatmulParams {
-            rows: part.rows,
-            blocks: matrix.blocks,
-            first: part.first,
-            stride,
-            add: u32::from(add),
-            pad0: 0,
-            pad1: 0,
-            pad2: 0,
-        };
-        self.product("matmul", matrix, x, params, &[y.whole()]).await
-    }
-
-    async fn product<T: bytemuck::Pod>(
-        &self,
-        kernel: &str,
-        matrix: &Matrix,
-        x: &Buffer,
-        params: impl Fn(&Part) -> T,
-        rest: &[Slice<'_>],
-    ) -> Result<Product, ModelError> {
-        self.product_at(kernel, matrix, &self.buffers.step, x, params, rest).await
-    }
-
-    /// Binds a product kernel: parameters, step, activations, weights, and `rest`.
-    async fn product_at<T: bytemuck::Pod>(
-        &self,
-        kernel: &str,
-        matrix: &Matrix,
-        step: &Buffer,
-        x: &Buffer,
-        params: impl Fn(&Part) -> T,
-        rest: &[Slice<'_>],
-    ) -> Result<Product, ModelError> {
-        let pipelines = ProductPipelines::new(self.gpu, kernel, matrix.format.name(), self.path).await?;
-        let mut parts = Vec::new();
-        for part in &matrix.parts {
-            let params = self.gpu.uniform(&format!("{kernel}.params"), &params(part)).await?;
-            let mut slices = vec![params.whole(), step.whole(), x.whole(), part.buffer.whole()];
-            slices.extend_from_slice(rest);
-            let panels = (part.rows as usize).div_ceil(PANEL).next_multiple_of(PANEL_GROUP);
-            let panels = u32::try_from(panels).unwrap_or(u32::MAX);
-            let [a, b, c, d] = &pipelines.0;
-            let groups = TILES.map(|(rows, _)| panels / self.path.panels(rows));
-            parts.push([
-                (self.gpu.bind(a, &slices).await?, groups[0]),
-                (self.gpu.bind(b, &slices).await?, groups[1]),
-                (self.gpu.bind(c, &slices).await?, groups[2]),
-                (self.gpu.bind(d, &slices).await?, groups[3]),
-            ]);
-        }
-        Ok(Product { parts })
-    }
-
-    async fn attention(&self, layer: usize) -> Result<Attention, ModelError> {
+    async fn attention(&self, layer: usize, mixed: &Fed) -> Result<Attention, ModelError> {
         let config = self.config;
         let b = self.buffers;
         let half = config.head_dim / 2;
@@ -499,7 +310,7 @@ impl<S: ReadAt, P: FnMut(Progress)> Build<'_, S, P> {
             stride: u32::try_from(stride).unwrap_or(0),
             depth: MAX_ROWS,
             scale: 1.0 / f32::sqrt(u16::try_from(config.head_dim).map_or(1.0, f32::from)),
-            pad0: 0,
+            y_scale: mixed.scale,
         };
         let params = self.gpu.uniform("attention.params", &params).await?;
         let Some((keys, values)) = b.kv.get(layer) else {
@@ -525,25 +336,7 @@ impl<S: ReadAt, P: FnMut(Progress)> Build<'_, S, P> {
             ))
         } else {
             let rest = [b.q.whole(), keys.whole(), values.whole(), b.mixed.whole()];
-            Ok(Attention::Windows(bind("attention", &[kv], &rest).await?))
+            Ok(Attention::Windows(bind("attention", &[kv, self.path.mixed()], &rest).await?))
         }
     }
-}
-
-fn rows_of(tensor: usize, rows: u32) -> Vec<RowSource> {
-    (0..rows).map(|row| RowSource { tensor, row }).collect()
-}
-
-/// Pairs in panels: eight first rows, then the eight second rows. The last panels repeat the last pair where there
-/// are fewer than eight; the kernels drop it.
-fn in_panels(pairs: &[[RowSource; 2]]) -> Vec<RowSource> {
-    let mut order = Vec::with_capacity(pairs.len() * 2);
-    for group in pairs.chunks(PANEL) {
-        for which in 0..2 {
-            for lane in 0..PANEL {
-                order.extend(group.get(lane).or(group.last()).map(|pair| pair[which]));
-            }
-        }
-    }
-    order
 }

@@ -5,6 +5,7 @@ use redraft_gguf::{GgmlType, GpuFormat, PANEL, ReadAt, TensorInfo, dequantize, p
 use redraft_gpu::{Buffer, BufferUse, Gpu};
 
 use crate::kernels::PANEL_GROUP;
+use crate::range::Meter;
 
 /// Bytes of a tensor that are read at once.
 const WINDOW: usize = 1 << 20;
@@ -30,6 +31,8 @@ pub(crate) struct Matrix {
     /// Blocks of 32 along k.
     pub(crate) blocks: u32,
     pub(crate) parts: Vec<Part>,
+    /// What f16 kernels multiply weights by that are kept as floats.
+    pub(crate) weight_scale: f32,
 }
 
 /// Where a packed row comes from: which of the tensors, and which of its rows.
@@ -119,13 +122,14 @@ impl<S: ReadAt, P: FnMut(Progress)> Loader<'_, S, P> {
     }
 
     /// Packs the rows that `order` names into one matrix. All tensors must have as many columns and, unless
-    /// `widen`, the same type; with `widen` they are stored as f32, without loss.
+    /// `widen`, the same type; with `widen` they are stored as f32, without loss. `meter` sees each row.
     pub(crate) async fn matrix(
         &mut self,
         label: &str,
         tensors: &[&TensorInfo],
         order: &[RowSource],
         widen: bool,
+        meter: &mut Meter<'_>,
     ) -> Result<Matrix, ModelError> {
         let first = tensors.first().ok_or_else(|| shape("tensors", 0))?;
         let kind = if widen { GgmlType::F32 } else { first.kind };
@@ -157,7 +161,7 @@ impl<S: ReadAt, P: FnMut(Progress)> Loader<'_, S, P> {
             let chunk = (UPLOAD / (panel_words * 4)).max(1) * PANEL;
             let mut offset = 0;
             for rows in rows.chunks(chunk) {
-                let words = self.pack(tensors, &mut readers, rows, kind, columns).await?;
+                let words = self.pack(tensors, &mut readers, rows, kind, columns, meter).await?;
                 self.upload(&buffer, offset, &words).await?;
                 offset += words.len() as u64 * 4;
             }
@@ -165,7 +169,7 @@ impl<S: ReadAt, P: FnMut(Progress)> Loader<'_, S, P> {
             parts.push(Part { buffer, first: as_u32(index * per_part * PANEL)?, rows: as_u32(rows.len())? });
         }
         let blocks = u32::try_from(blocks).map_err(|_| shape("columns", columns as u64))?;
-        Ok(Matrix { format, blocks, parts })
+        Ok(Matrix { format, blocks, parts, weight_scale: meter.weight_scale() })
     }
 
     /// The panels of some rows, each with its quants and then its scales.
@@ -176,6 +180,7 @@ impl<S: ReadAt, P: FnMut(Progress)> Loader<'_, S, P> {
         rows: &[RowSource],
         kind: GgmlType,
         columns: usize,
+        meter: &mut Meter<'_>,
     ) -> Result<Vec<u32>, ModelError> {
         let mut bytes = Vec::new();
         let mut read = 0;
@@ -186,6 +191,7 @@ impl<S: ReadAt, P: FnMut(Progress)> Loader<'_, S, P> {
             };
             let raw = reader.row(self.source, u64::from(row.row)).await?;
             read += raw.len() as u64;
+            meter.take(*row, tensor, raw, kind)?;
             if tensor.kind == kind {
                 bytes.extend_from_slice(raw);
             } else {

@@ -22,7 +22,7 @@ pub(crate) async fn warm_up(
         wanted.push(("attention_scores", vec![kv, path.name()]));
         wanted.push(("attention_values", vec![kv, path.name()]));
     } else {
-        wanted.push(("attention", vec![kv]));
+        wanted.push(("attention", vec![kv, path.mixed()]));
     }
     let format_of = |name: &str| {
         let tensor = gguf.tensor(name)?;

@@ -10,9 +10,10 @@ fn main() {
             None => println!("{}", kernel.label),
             // The texts are ASCII without control characters but line ends, which Rust and JSON write alike.
             Some("--browser") => println!(
-                "{{\"label\": {:?}, \"subgroups\": {}, \"code\": {:?}}}",
+                "{{\"label\": {:?}, \"subgroups\": {}, \"f16\": {}, \"code\": {:?}}}",
                 kernel.label,
                 kernel.enables.contains(&"subgroups"),
+                kernel.enables.contains(&"f16"),
                 kernel.source(Target::Browser)
             ),
             Some(label) if label == kernel.label => println!("{}", kernel.source(Target::Native)),

@@ -38,7 +38,7 @@ mod tolerance;
 
 #[cfg(not(target_arch = "wasm32"))]
 pub use fixtures::{MODEL_FILE, Skip, declared_skip, declared_skips, model_path, shared_data};
-pub use gpu_log::ran_on_gpu;
+pub use gpu_log::{ran_on_gpu, ran_on_gpu_in_f16, skip_without_f16};
 pub use prng::{Prng, fnv1a};
 pub use quantize::quantize;
 pub use redraft_gguf::{GgufWriter, QuantizeError};

@@ -54,6 +54,7 @@ pub async fn load_engine(
     let options = EngineOptions {
         context: request.context,
         kv: request.kv.map(Into::into).unwrap_or_default(),
+        precision: request.precision.map(Into::into).unwrap_or_default(),
         path: request.path.map(Into::into),
         memory_limit: request.memory_limit,
         max_binding: request.max_binding,

@@ -85,7 +85,10 @@ impl Code {
 
     fn of_gpu(error: &GpuError) -> Self {
         match error {
-            GpuError::NoAdapter { .. } | GpuError::Unusable { .. } | GpuError::Open { .. } => Self::WebGpu,
+            GpuError::NoAdapter { .. }
+            | GpuError::Unusable { .. }
+            | GpuError::NoF16 { .. }
+            | GpuError::Open { .. } => Self::WebGpu,
             GpuError::DeviceLost { .. } => Self::DeviceLost,
             GpuError::OutOfMemory { .. } | GpuError::TooLarge { .. } => Self::OutOfMemory,
             _ => Self::Internal,

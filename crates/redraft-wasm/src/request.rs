@@ -1,6 +1,6 @@
 //! What JavaScript asks for. The fields are checked by name; unknown ones are refused.
 
-use redraft::{Gate, KvType, Message, Path, Plan, SamplingParams, Speculation, TokenId};
+use redraft::{Gate, KvType, Message, Path, Plan, Precision, SamplingParams, Speculation, TokenId};
 use serde::Deserialize;
 
 /// How to load a model.
@@ -11,6 +11,8 @@ pub(crate) struct LoadRequest {
     pub(crate) context: Option<u32>,
     /// `f16` or `f32`.
     pub(crate) kv: Option<Kv>,
+    /// `f32` or `f16`: what the model multiplies in.
+    pub(crate) precision: Option<FloatWidth>,
     /// Kernel family; by default what suits the adapter.
     pub(crate) path: Option<PathName>,
     /// Refuse models that need more device memory than this many bytes.
@@ -36,6 +38,23 @@ impl From<Kv> for KvType {
     }
 }
 
+/// What the model multiplies in.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum FloatWidth {
+    F16,
+    F32,
+}
+
+impl From<FloatWidth> for Precision {
+    fn from(width: FloatWidth) -> Self {
+        match width {
+            FloatWidth::F16 => Self::F16,
+            FloatWidth::F32 => Self::F32,
+        }
+    }
+}
+
 /// A kernel family by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -44,6 +63,8 @@ pub(crate) enum PathName {
     Broadcast,
     Slices,
     Shuffle,
+    Slices16,
+    Shuffle16,
 }
 
 impl From<PathName> for Path {
@@ -53,6 +74,8 @@ impl From<PathName> for Path {
             PathName::Broadcast => Self::Broadcast,
             PathName::Slices => Self::Slices,
             PathName::Shuffle => Self::Shuffle,
+            PathName::Slices16 => Self::Slices16,
+            PathName::Shuffle16 => Self::Shuffle16,
         }
     }
 }
@@ -234,6 +257,17 @@ mod tests {
         assert_eq!(request.speculation.speculation(), Speculation::Plan(expected), "plan");
         let plain = read(r#"{"prompt": {"text": "a"}, "speculation": "off"}"#).unwrap();
         assert_eq!(plain.speculation.speculation(), Speculation::Off, "off");
+    }
+
+    #[test]
+    fn a_model_is_loaded_in_the_precision_that_is_named() {
+        let read = |json: &str| serde_json::from_str::<LoadRequest>(json);
+        let half = read(r#"{"precision": "f16", "path": "shuffle16"}"#).unwrap();
+        assert_eq!(half.precision.map(Precision::from), Some(Precision::F16), "precision");
+        assert_eq!(half.path.map(Path::from), Some(Path::Shuffle16), "path");
+        assert!(read("{}").unwrap().precision.is_none(), "the library's default");
+        let error = read(r#"{"precision": "f8"}"#).unwrap_err().to_string();
+        assert!(error.contains("f8") && error.contains("f16"), "{error}");
     }
 
     #[test]

@@ -10,8 +10,8 @@ use redraft_gguf::{Gguf, ModelConfig, ReadAt};
 use redraft_gpu::{AdapterChoice, AdapterReport, Gpu, GpuOptions, KernelTime, Readback};
 use redraft_model::check::{self, CheckProgress, CheckReport};
 use redraft_model::{
-    Batch, CaptureLayers, DrafterOptions, KvType, LoadOptions, LogitRows, MemoryPlan, Model, Path, Progress,
-    Sampler, Speculator, SpeculatorOptions, TileReport, Tiles,
+    Batch, CaptureLayers, DrafterOptions, KvType, LoadOptions, LogitRows, MemoryPlan, Model, Path, Precision,
+    Progress, Sampler, Speculator, SpeculatorOptions, TileReport, Tiles,
 };
 use redraft_text::{ChatTemplate, Message, RenderOptions, Special, Tokenizer};
 use std::sync::Arc;
@@ -26,6 +26,8 @@ pub struct EngineOptions {
     pub context: Option<u32>,
     /// Type of the KV cache.
     pub kv: KvType,
+    /// What the model's products multiply in. [`Precision::F16`] needs an adapter with `shader-f16`.
+    pub precision: Precision,
     /// Only what WebGPU has in browsers: no subgroups.
     pub strict: bool,
     /// Compile kernels with bounds checks; for tests.
@@ -34,7 +36,8 @@ pub struct EngineOptions {
     pub max_binding: Option<u64>,
     /// Contents of a `tokenizer.json`, used in place of the tokenizer in the model file.
     pub tokenizer: Option<Vec<u8>>,
-    /// Kernel family; by default what suits the adapter.
+    /// Kernel family; by default what suits the adapter and the precision. With [`Precision::F16`] it is the one in f16
+    /// that needs as much of subgroups; one that is in f16 itself needs no [`Self::precision`].
     pub path: Option<Path>,
     /// Time every dispatch, for [`Engine::profile_report`]. Slows everything down.
     pub profile: bool,
@@ -152,8 +155,13 @@ impl Engine {
             warnings.extend(found.iter().map(ToString::to_string));
             captures = CaptureLayers::At(layers.to_vec());
         }
+        let precision = options.path.map_or(options.precision, |path| match options.precision {
+            Precision::F32 => path.precision(),
+            Precision::F16 => Precision::F16,
+        });
         let gpu_options = GpuOptions {
             strict: options.strict,
+            f16: precision == Precision::F16,
             checked: options.checked,
             max_binding: options.max_binding,
             profile: options.profile,
@@ -161,10 +169,14 @@ impl Engine {
             pipeline_cache: options.pipeline_cache,
         };
         let gpu = Arc::new(Gpu::open(&options.adapter, &gpu_options).await?);
+        let path = match options.path {
+            Some(path) => path.with_precision(precision),
+            None => Path::of(gpu.capabilities(), precision),
+        };
         let load = LoadOptions {
             context: options.context,
             kv: options.kv,
-            path: options.path,
+            path: Some(path),
             captures,
             memory_limit: options.memory_limit,
             skip_first_steps: options.skip_first_steps,
@@ -491,18 +503,20 @@ fn to_floats(bytes: &[u8]) -> Vec<f32> {
 }
 
 /// Runs every product kernel and a small built-in model on an adapter and compares: tile variants with each other bit
-/// for bit, rows of trees with plain decoding, and all with the CPU. `strict` checks the kernels that browsers get.
+/// for bit, rows of trees with plain decoding, and all with the CPU. `strict` checks the kernels that browsers get,
+/// `precision` says which of the two families that an adapter has.
 ///
 /// # Errors
-/// [`Error::Gpu`] if the adapter cannot be opened.
+/// [`Error::Gpu`] if the adapter cannot be opened, or has no f16 where that is asked for.
 pub async fn check_adapter(
     choice: &AdapterChoice,
     strict: bool,
+    precision: Precision,
     progress: impl FnMut(&CheckProgress),
 ) -> Result<CheckReport, Error> {
-    let options = GpuOptions { strict, ..GpuOptions::default() };
+    let options = GpuOptions { strict, f16: precision == Precision::F16, ..GpuOptions::default() };
     let gpu = Arc::new(Gpu::open(choice, &options).await?);
-    Ok(check::adapter(&gpu, progress).await?)
+    Ok(check::adapter(&gpu, precision, progress).await?)
 }
 
 /// [`check_adapter`] for a kernel family that is not the adapter's own: in a browser the families that need subgroups
@@ -515,6 +529,7 @@ pub async fn check_adapter_on(
     path: Path,
     progress: impl FnMut(&CheckProgress),
 ) -> Result<CheckReport, Error> {
-    let gpu = Arc::new(Gpu::open(choice, &GpuOptions::default()).await?);
+    let options = GpuOptions { f16: path.precision() == Precision::F16, ..GpuOptions::default() };
+    let gpu = Arc::new(Gpu::open(choice, &options).await?);
     Ok(check::adapter_on(&gpu, path, progress).await?)
 }

@@ -57,8 +57,8 @@ pub use redraft_gpu::{
 };
 pub use redraft_model::check::{CheckItem, CheckProgress, CheckReport, Outcome};
 pub use redraft_model::{
-    CaptureLayers, KvType, MemoryPlan, ModelError, OracleEntry, Path, Phase, Planned, Progress, RoundTrace,
-    TileReport, Tiles, TraceNode, TreeKernel, phase,
+    CaptureLayers, KvType, MemoryPlan, ModelError, OracleEntry, Path, Phase, Planned, Precision, Progress,
+    RoundTrace, TileReport, Tiles, TraceNode, TreeKernel, phase,
 };
 pub use redraft_text::{ChatTemplate, Message, RenderOptions, Special, TemplateError, Tokenizer};
 pub use speculation::{LEAST_CONTEXT, Speculation};

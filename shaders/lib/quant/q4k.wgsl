@@ -1,3 +1,4 @@
+@if(slices16 || shuffle16) import package::lib::biased::nibbles_of;
 import package::lib::octet::Octet;
 import package::lib::weights::weights;
 
@@ -33,4 +34,19 @@ fn octet_at(head: Head, c: u32) -> Octet {
     let d = vec4<f32>(head.scale);
     let m = vec4<f32>(head.minimum);
     return Octet(fma(d, vec4<f32>(vec4<i32>(lo)), m), fma(d, vec4<f32>(vec4<i32>(hi)), m));
+}
+
+// For lib/half.wgsl: w = half_scale w' + half_minimum, where w' = (q - 8) / 8.
+@if(slices16 || shuffle16) fn half_block(head: Head, weight_scale: f32) -> array<vec4<f16>, 8> {
+    let a = nibbles_of(weights[head.quants]);
+    let b = nibbles_of(weights[head.quants + 1u]);
+    let c = nibbles_of(weights[head.quants + 2u]);
+    let d = nibbles_of(weights[head.quants + 3u]);
+    return array<vec4<f16>, 8>(a[0], a[1], b[0], b[1], c[0], c[1], d[0], d[1]);
+}
+@if(slices16 || shuffle16) fn half_scale(head: Head) -> f32 {
+    return 8.0 * head.scale;
+}
+@if(slices16 || shuffle16) fn half_minimum(head: Head) -> f32 {
+    return fma(8.0, head.scale, head.minimum);
 }

@@ -1,3 +1,4 @@
+@if(slices16 || shuffle16) import package::lib::biased::signed_of;
 import package::lib::octet::Octet;
 import package::lib::weights::weights;
 
@@ -26,4 +27,16 @@ fn signed_bytes(word: u32) -> vec4<f32> {
 fn octet_at(head: Head, c: u32) -> Octet {
     let at = head.quants + c * 2u;
     return Octet(head.scale * signed_bytes(weights[at]), head.scale * signed_bytes(weights[at + 1u]));
+}
+
+// For lib/half.wgsl: w = half_scale w', where w' = q / 128.
+@if(slices16 || shuffle16) fn half_block(head: Head, weight_scale: f32) -> array<vec4<f16>, 8> {
+    let at = head.quants;
+    return array<vec4<f16>, 8>(
+        signed_of(weights[at]), signed_of(weights[at + 1u]), signed_of(weights[at + 2u]), signed_of(weights[at + 3u]),
+        signed_of(weights[at + 4u]), signed_of(weights[at + 5u]), signed_of(weights[at + 6u]), signed_of(weights[at + 7u]),
+    );
+}
+@if(slices16 || shuffle16) fn half_scale(head: Head) -> f32 {
+    return 128.0 * head.scale;
 }

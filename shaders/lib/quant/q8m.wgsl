@@ -1,3 +1,4 @@
+@if(slices16 || shuffle16) import package::lib::biased::fives_of;
 import package::lib::octet::Octet;
 import package::lib::weights::weights;
 
@@ -33,4 +34,19 @@ fn octet_at(head: Head, c: u32) -> Octet {
         fma(d, unsigned_bytes(weights[at]), m),
         fma(d, unsigned_bytes(weights[at + 1u]), m),
     );
+}
+
+// For lib/half.wgsl: w = half_scale w' + half_minimum, where w' = (q - 16) / 16; Q5_1 and Q5_K have five bits.
+@if(slices16 || shuffle16) fn half_block(head: Head, weight_scale: f32) -> array<vec4<f16>, 8> {
+    let at = head.quants;
+    return array<vec4<f16>, 8>(
+        fives_of(weights[at]), fives_of(weights[at + 1u]), fives_of(weights[at + 2u]), fives_of(weights[at + 3u]),
+        fives_of(weights[at + 4u]), fives_of(weights[at + 5u]), fives_of(weights[at + 6u]), fives_of(weights[at + 7u]),
+    );
+}
+@if(slices16 || shuffle16) fn half_scale(head: Head) -> f32 {
+    return 16.0 * head.scale;
+}
+@if(slices16 || shuffle16) fn half_minimum(head: Head) -> f32 {
+    return fma(16.0, head.scale, head.minimum);
 }

@@ -1,3 +1,4 @@
+@if(slices16 || shuffle16) import package::lib::biased::signed_of;
 import package::lib::octet::Octet;
 import package::lib::weights::weights;
 
@@ -29,4 +30,23 @@ fn octet_at(head: Head, c: u32) -> Octet {
     let at = head.quants + c * 2u;
     let scale = select(head.second, head.first, c < 2u);
     return Octet(scale * signed_bytes(weights[at]), scale * signed_bytes(weights[at + 1u]));
+}
+
+// For lib/half.wgsl: w = half_scale w', where w' = q / 128 times the scale relative to the larger of the two, rounded.
+@if(slices16 || shuffle16) fn half_block(head: Head, weight_scale: f32) -> array<vec4<f16>, 8> {
+    let at = head.quants;
+    let larger = max(abs(head.first), abs(head.second));
+    // Of two zeros any part is as good.
+    let parts = vec2<f16>(vec2<f32>(head.first, head.second) / select(larger, 1.0, larger == 0.0));
+    let first = vec4<f16>(parts.x);
+    let second = vec4<f16>(parts.y);
+    return array<vec4<f16>, 8>(
+        first * signed_of(weights[at]), first * signed_of(weights[at + 1u]),
+        first * signed_of(weights[at + 2u]), first * signed_of(weights[at + 3u]),
+        second * signed_of(weights[at + 4u]), second * signed_of(weights[at + 5u]),
+        second * signed_of(weights[at + 6u]), second * signed_of(weights[at + 7u]),
+    );
+}
+@if(slices16 || shuffle16) fn half_scale(head: Head) -> f32 {
+    return 128.0 * max(abs(head.first), abs(head.second));
 }

@@ -1,7 +1,7 @@
 import type { CacheChoice } from './cache.js';
 import type { ModelSpec } from './models.js';
 import type { LoadProgress } from './progress.js';
-import type { SubgroupChoice } from './subgroups.js';
+import type { Precision, SubgroupChoice } from './subgroups.js';
 import type { AnswerReport, AnswerRequest, ModuleInfo, TokenReport } from './wasm.js';
 
 /** How to load a model: what may cross to a worker. */
@@ -17,6 +17,8 @@ export interface LoadOptions {
   readonly context?: number;
   /** Type of keys and values: `f16` by default. */
   readonly kv?: 'f16' | 'f32';
+  /** What the model multiplies in: `f32` by default, which runs everywhere; `f16` where `probe()` says that there is f16. */
+  readonly precision?: Precision;
   /** Where downloads are kept: `auto` by default. */
   readonly cache?: CacheChoice;
   /** Refuse a model that needs more GPU memory than this many bytes. */

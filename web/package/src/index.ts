@@ -15,7 +15,7 @@ export type {
 export { type Probe, type ProbeAdapter, type ProbeLimits, probe } from './probe.js';
 export type { LoadPhase, LoadProgress } from './progress.js';
 export type { StoreKind } from './store.js';
-export type { SubgroupChoice } from './subgroups.js';
+export type { Precision, SubgroupChoice } from './subgroups.js';
 export { VERSION } from './version.js';
 export type { Gate, Plan, PlanMode, RoundTree, SpeculationCosts, SpeculationReport, TokenOrigin, TreeNode } from './wasm.js';
 export { type WorkerScope, serveEngine } from './worker-server.js';

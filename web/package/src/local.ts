@@ -134,19 +134,22 @@ export class LocalBackend implements Backend {
   }
 
   async #load(signal: AbortSignal | undefined): Promise<WasmEngine> {
-    const { model, context, kv, cache = 'auto', memoryLimit, subgroups = 'auto', wasmUrl } = this.#options;
+    const { model, context, kv, precision = 'f32', cache = 'auto', memoryLimit, subgroups = 'auto', wasmUrl } = this.#options;
     const meter = new ProgressMeter(this.#events.progress);
     const warn = (text: string): void => this.#events.warning?.(text);
     throwIfAborted(signal);
     const found = await orAborted(probe(), signal);
     if (!found.ok) throw unavailable(found);
+    if (precision === 'f16' && !found.adapter.f16) {
+      throw new RedraftError('webgpu_unavailable', "this GPU has no shader-f16, which precision 'f16' needs; use 'f32', which runs everywhere");
+    }
     const fetching = { cache, meter, signal, warn };
     const modelFile = await orAborted(openModel(model, { ...fetching, magic: 'GGUF' }), signal);
     const drafterFile = await orAborted(openDrafter(this.#options, fetching), signal);
     await orAborted(loadModule(wasmUrl), signal);
     const { adapter } = found;
     const check = (path: string): Promise<string> => checkPath(path, (share: number) => meter.check(share));
-    const choosing = { adapter, choice: subgroups, version: VERSION, memory: checks, check, warn };
+    const choosing = { adapter, choice: subgroups, precision, version: VERSION, memory: checks, check, warn };
     const path = await orAborted(choosePath(choosing), signal);
     const drafterBytes = drafterFile && (await drafterContents(drafterFile));
     throwIfAborted(signal);
@@ -155,7 +158,7 @@ export class LocalBackend implements Backend {
       const engine = await loadEngine(
         modelFile.size,
         async (offset: number, length: number) => new Uint8Array(await modelFile.slice(offset, offset + length).arrayBuffer()),
-        JSON.stringify({ context, kv, path, memoryLimit }),
+        JSON.stringify({ context, kv, precision, path, memoryLimit }),
         drafterBytes,
         (phase: 'kernels' | 'weights', done: number, total: number) => meter.load(phase, done, total),
         aborted.promise,

@@ -9,16 +9,20 @@ import type { ProbeAdapter } from './probe.js';
 /** Whether kernels with subgroups are used: `auto` where the adapter has them and a check of all kernels passed. */
 export type SubgroupChoice = 'auto' | 'off';
 
-export type PathName = 'plain' | 'broadcast' | 'slices' | 'shuffle';
+export type PathName = 'plain' | 'broadcast' | 'slices' | 'shuffle' | 'slices16' | 'shuffle16';
+
+/** What the model multiplies in; `f16` needs `shader-f16`. */
+export type Precision = 'f32' | 'f16';
 
 /** Lanes that the kernels need. */
 const LANES = 8;
 
 /** The families for an adapter: the one without subgroups, and the one with them where it can run. */
-export function pathsFor(adapter: Pick<ProbeAdapter, 'software' | 'subgroups' | 'subgroupSizes'>): { base: PathName; faster?: PathName } {
-  const base = adapter.software ? 'plain' : 'slices';
+export function pathsFor(adapter: Pick<ProbeAdapter, 'software' | 'subgroups' | 'subgroupSizes'>, precision: Precision = 'f32'): { base: PathName; faster?: PathName } {
+  const base = precision === 'f16' ? 'slices16' : adapter.software ? 'plain' : 'slices';
   const able = adapter.subgroups && adapter.subgroupSizes[0] >= LANES;
-  return able ? { base, faster: adapter.software ? 'broadcast' : 'shuffle' } : { base };
+  if (!able) return { base };
+  return { base, faster: precision === 'f16' ? 'shuffle16' : adapter.software ? 'broadcast' : 'shuffle' };
 }
 
 let patched = false;
@@ -38,6 +42,7 @@ export function requestSubgroups(): void {
 export interface ChooseOptions {
   readonly adapter: ProbeAdapter;
   readonly choice: SubgroupChoice;
+  readonly precision?: Precision;
   readonly version: string;
   /** What the check found is kept for each adapter, browser and version of the package. */
   readonly memory: Notes;
@@ -48,8 +53,8 @@ export interface ChooseOptions {
 
 /** The family to run: that with subgroups only once its check has passed. */
 export async function choosePath(options: ChooseOptions): Promise<PathName> {
-  const { adapter, choice, version, memory, check, warn } = options;
-  const { base, faster } = pathsFor(adapter);
+  const { adapter, choice, precision, version, memory, check, warn } = options;
+  const { base, faster } = pathsFor(adapter, precision);
   if (choice === 'off' || !faster) return base;
   const browser = typeof navigator === 'undefined' ? '' : navigator.userAgent;
   const key = [version, faster, adapter.vendor, adapter.architecture, adapter.description, browser].join('|');

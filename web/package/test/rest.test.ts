@@ -102,6 +102,9 @@ test('kernel families of an adapter', () => {
   expect(of(false, true, 32)).toEqual({ base: 'slices', faster: 'shuffle' });
   expect(of(false, false, 32)).toEqual({ base: 'slices' });
   expect(of(false, true, 0)).toEqual({ base: 'slices' });
+  const half = (software: boolean, least: number) => pathsFor({ software, subgroups: true, subgroupSizes: [least, 64] }, 'f16');
+  expect(half(false, 32)).toEqual({ base: 'slices16', faster: 'shuffle16' });
+  expect(half(true, 4)).toEqual({ base: 'slices16' });
 });
 
 test('subgroups are used only where their check passed, and it runs once', async () => {
@@ -126,6 +129,7 @@ test('subgroups are used only where their check passed, and it runs once', async
   expect(await choosePath(options)).toBe('shuffle');
   expect(checks).toBe(1);
   expect(await choosePath({ ...options, choice: 'off' })).toBe('slices');
+  expect(await choosePath({ ...options, choice: 'off', precision: 'f16' })).toBe('slices16');
   verdict = () => Promise.resolve('matmul.q4: wrong');
   expect(await choosePath({ ...options, version: '2' })).toBe('slices');
   expect(await choosePath({ ...options, version: '2' })).toBe('slices');

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use pollster::block_on;
-use redraft::{AdapterChoice, AdapterReport, CheckReport, GpuError, Outcome};
+use redraft::{AdapterChoice, AdapterReport, CheckReport, GpuError, Outcome, Precision};
 use serde_json::{Value, json};
 
 use crate::args::parse_adapter;
@@ -14,7 +14,8 @@ use crate::{output, progress};
 /// Flags of `devices`.
 #[derive(Debug, Args)]
 pub(crate) struct DevicesArgs {
-    /// Run every kernel on each usable adapter, with and without subgroups, and compare; exit status 1 if any differs
+    /// Run every kernel on each usable adapter, with and without subgroups and f16, and compare; exit status 1 if any
+    /// differs
     #[arg(long)]
     pub(crate) check: bool,
     /// Only this adapter: a number of the list, or part of a name; auto is the one that other commands take
@@ -30,28 +31,32 @@ struct Entry {
     /// Place in the list of all adapters.
     index: usize,
     adapter: AdapterReport,
-    checks: Option<Checks>,
+    checks: Option<Vec<Check>>,
 }
 
-/// The report of each tier, or why there is none.
-struct Checks {
-    /// With all that the adapter offers.
-    default: Result<CheckReport, String>,
-    /// As every browser has it: no subgroups. Absent for drivers that no browser would use.
-    strict: Option<Result<CheckReport, String>>,
+/// A tier of an adapter, and how it did; no report for drivers that no browser would use.
+struct Check {
+    /// Name in JSON; without `check_` also in text.
+    key: &'static str,
+    report: Option<Result<CheckReport, String>>,
 }
 
-impl Checks {
-    fn passed(&self) -> bool {
-        let tiers = [Some(&self.default), self.strict.as_ref()];
-        tiers.into_iter().flatten().all(|check| check.as_ref().is_ok_and(CheckReport::passed))
-    }
+/// The tiers: with all that the adapter offers, and as every browser has it (no subgroups); each again in f16.
+const TIERS: [(&str, bool, Precision); 4] = [
+    ("check", false, Precision::F32),
+    ("check_strict", true, Precision::F32),
+    ("check_f16", false, Precision::F16),
+    ("check_strict_f16", true, Precision::F16),
+];
+
+fn passed(checks: &[Check]) -> bool {
+    checks.iter().filter_map(|check| check.report.as_ref()).all(|r| r.as_ref().is_ok_and(CheckReport::passed))
 }
 
 /// Checks a tier, with a bar.
-fn check(index: usize, strict: bool) -> Result<CheckReport, redraft::Error> {
+fn check(index: usize, strict: bool, precision: Precision) -> Result<CheckReport, redraft::Error> {
     let bar = progress::items("starting", 1);
-    let report = block_on(redraft::check_adapter(&AdapterChoice::Index(index), strict, |at| {
+    let report = block_on(redraft::check_adapter(&AdapterChoice::Index(index), strict, precision, |at| {
         bar.set_length(at.total as u64);
         bar.set_position(at.done as u64);
         bar.set_message(at.now.clone());
@@ -60,12 +65,19 @@ fn check(index: usize, strict: bool) -> Result<CheckReport, redraft::Error> {
     report
 }
 
-fn check_both(index: usize) -> Checks {
-    let strict = match check(index, true) {
-        Err(redraft::Error::Gpu(GpuError::Unusable { .. })) => None,
-        other => Some(other.map_err(|error| error.to_string())),
-    };
-    Checks { default: check(index, false).map_err(|error| error.to_string()), strict }
+/// Every tier that the adapter has.
+fn check_all(index: usize, adapter: &AdapterReport) -> Vec<Check> {
+    let has = |precision| precision == Precision::F32 || adapter.features.f16;
+    let tiers = TIERS.into_iter().filter(|(.., precision)| has(*precision));
+    tiers
+        .map(|(key, strict, precision)| Check {
+            key,
+            report: match check(index, strict, precision) {
+                Err(redraft::Error::Gpu(GpuError::Unusable { .. })) if strict => None,
+                other => Some(other.map_err(|error| error.to_string())),
+            },
+        })
+        .collect()
 }
 
 pub(crate) fn run(args: &DevicesArgs) -> Result<(), CliError> {
@@ -86,7 +98,7 @@ pub(crate) fn run(args: &DevicesArgs) -> Result<(), CliError> {
     for (index, adapter) in chosen {
         let checks = (args.check && adapter.unusable.is_none()).then(|| {
             output::note(format_args!("checking {} ({})", adapter.name, adapter.backend));
-            check_both(index)
+            check_all(index, &adapter)
         });
         entries.push(Entry { index, adapter, checks });
     }
@@ -100,7 +112,7 @@ pub(crate) fn run(args: &DevicesArgs) -> Result<(), CliError> {
         output::emit(&entries.iter().map(to_text).collect::<String>())?;
     }
     // Asked to check, an answer without a single adapter checked is a failure, not a success.
-    let passed = |entry: &Entry| entry.checks.as_ref().is_some_and(Checks::passed);
+    let passed = |entry: &Entry| entry.checks.as_deref().is_some_and(passed);
     let failed = |entry: &Entry| entry.checks.is_some() && !passed(entry);
     if args.check && (entries.iter().any(failed) || !entries.iter().any(passed)) {
         return Err(CliError::CheckFailed);
@@ -146,9 +158,9 @@ fn to_text(entry: &Entry) -> String {
         None => line("usable", "yes".into()),
         Some(reason) => line("usable", format!("no: {reason}")),
     }
-    let tiers = checks.iter().flat_map(|c| [("check", Some(&c.default)), ("strict", c.strict.as_ref())]);
-    for (label, check) in tiers {
-        let Some(check) = check else {
+    for Check { key, report } in checks.iter().flatten() {
+        let label = key.strip_prefix("check_").unwrap_or(key);
+        let Some(check) = report else {
             line(label, "not run: no browser would use this driver".into());
             continue;
         };
@@ -208,8 +220,9 @@ fn to_json(entry: &Entry) -> Value {
         "reason": unusable,
     });
     if let (Some(object), Some(checks)) = (value.as_object_mut(), checks) {
-        object.insert("check".into(), check_json(&checks.default));
-        object.insert("check_strict".into(), checks.strict.as_ref().map_or(Value::Null, check_json));
+        for check in checks {
+            object.insert(check.key.into(), check.report.as_ref().map_or(Value::Null, check_json));
+        }
     }
     value
 }

@@ -155,6 +155,7 @@ const WRONG: &[(&[&str], &[&str])] = &[
         &["generate", "x", "--speculate", "reconsider", "--drafter", "d", "--control", "--children", "8"],
         &["--control", "--children", "at most 8"],
     ),
+    (&["generate", "x", "--precision", "f8"], &["--precision", "f8", "f16", "f32"]),
     (&["generate", "x", "--remeasure"], &["--remeasure", "auto"]),
     (&["generate", "x", "--speculate", "lookup", "--remeasure"], &["--remeasure", "auto"]),
     (&["generate", "x", "--drafter", ""], &["--drafter"]),

@@ -222,6 +222,22 @@ fn ctrl_c_ends_an_answer_with_what_there_is() {
 }
 
 #[test]
+fn products_in_f16_on_request() {
+    let Some(scene) = Scene::new("products_in_f16_on_request") else { return };
+    let devices = redraft(scene.home.path(), &["devices", "--adapter", "auto", "--json"]).output().unwrap();
+    let devices: Value = serde_json::from_slice(&devices.stdout).unwrap();
+    let common = ["generate", "Hi Hi Hi Hi", "-n", "16", "--ignore-eos", "--precision", "f16", "--json"];
+    if devices[0]["features"]["f16"] != true {
+        expect(&scene.run(&common), 1, &["shader-f16", "precision f32"]);
+        return;
+    }
+    let plain = scene.json(&common);
+    let fast = scene.json(&[&common[..], &["--speculate", "lookup"]].concat());
+    assert_eq!(plain["ids"].as_array().unwrap().len(), 16);
+    assert_eq!(plain["ids"], fast["ids"], "with lookup");
+}
+
+#[test]
 fn devices_lists_limits_and_checks() {
     let Some(scene) = Scene::new("devices_lists_limits_and_checks") else { return };
     let output = redraft(scene.home.path(), &["devices", "--check", "--json"]).output().unwrap();
@@ -230,11 +246,20 @@ fn devices_lists_limits_and_checks() {
     let checked: Vec<_> = value.as_array().unwrap().iter().filter(|a| a["check"]["passed"] == true).collect();
     assert!(!checked.is_empty());
     assert!(checked[0]["limits"]["max_buffer"].as_u64().unwrap() > 0);
-    for (tier, families) in [("check", &["broadcast", "shuffle"][..]), ("check_strict", &["plain", "slices"])]
-    {
+    let f16 = checked[0]["features"]["f16"] == true;
+    for (tier, families) in [
+        ("check", &["broadcast", "shuffle"][..]),
+        ("check_strict", &["plain", "slices"]),
+        ("check_f16", &["shuffle16"]),
+        ("check_strict_f16", &["slices16"]),
+    ] {
         let check = &checked[0][tier];
+        if tier.ends_with("f16") && !f16 {
+            assert_eq!(*check, Value::Null, "{tier}: the adapter has no f16");
+            continue;
+        }
         assert_eq!(check["passed"], true, "{tier}: {check}");
-        if checked[0]["features"]["subgroups"] != Value::Null || tier == "check_strict" {
+        if checked[0]["features"]["subgroups"] != Value::Null || tier.starts_with("check_strict") {
             assert!(families.contains(&check["path"].as_str().unwrap()), "{tier}: {}", check["path"]);
         }
         assert_eq!(check["tiles"]["used"], serde_json::json!([1, 2, 4, 8]), "{tier}");

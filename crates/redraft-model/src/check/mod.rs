@@ -8,7 +8,9 @@
 mod product;
 mod synthetic;
 
-use crate::{Batch, CaptureLayers, LoadOptions, LogitRows, Model, ModelError, Path, TileReport, Tiles};
+use crate::{
+    Batch, CaptureLayers, LoadOptions, LogitRows, Model, ModelError, Path, Precision, TileReport, Tiles,
+};
 use redraft_decode::TokenId;
 use redraft_gguf::{GgmlType, Gguf};
 use redraft_gpu::Gpu;
@@ -81,15 +83,16 @@ const ROWS: [u32; 11] = [2, 3, 4, 5, 8, 9, 13, 16, 17, 32, 33];
 /// Committed tokens before the tree: neither a multiple of 8 nor of 64.
 const COMMITTED: u32 = 21;
 
-/// Checks the products of every format and a small built-in model.
+/// Checks the products of every format and a small built-in model, with the adapter's family for `precision`.
 ///
 /// # Errors
 /// [`ModelError::Gpu`] if the device is lost; everything else is in the report.
 pub async fn adapter(
     gpu: &Arc<Gpu>,
+    precision: Precision,
     progress: impl FnMut(&CheckProgress),
 ) -> Result<CheckReport, ModelError> {
-    adapter_on(gpu, Path::of(gpu.capabilities()), progress).await
+    adapter_on(gpu, Path::of(gpu.capabilities(), precision), progress).await
 }
 
 /// The same for a family that is not the adapter's own.

@@ -4,7 +4,8 @@ use super::Outcome;
 use super::synthetic::{Random, rows};
 use crate::kernels::{PANEL_GROUP, TILES, Tiles};
 use crate::matrix::interleave;
-use crate::{ModelError, Path};
+use crate::range::Fed;
+use crate::{ModelError, Path, Precision};
 use redraft_gguf::{GgmlType, GpuFormat, PANEL, pack_rows, unpack_rows};
 use redraft_gpu::{BufferUse, Gpu};
 use redraft_shaders::params::{MatmulParams, Step};
@@ -24,8 +25,16 @@ pub(super) const KINDS: [GgmlType; 8] = [
 const COLUMNS: usize = 512;
 const ROWS: usize = 52;
 const BATCH: usize = 8;
-/// Sums of 512 terms in f32 stay well within this part of the sum of magnitudes.
-const TOLERANCE: f64 = 1e-5;
+
+/// The greatest error that is no mistake, as a part of the sum of magnitudes.
+fn tolerance(precision: Precision) -> f64 {
+    match precision {
+        // Sums of 512 terms stay well within this.
+        Precision::F32 => 1e-5,
+        // A term goes through eight roundings of 2^-11, and two more for operands that f16 does not hold.
+        Precision::F16 => 10.0 / 2048.0,
+    }
+}
 
 pub(super) fn format_name(kind: GgmlType) -> &'static str {
     GpuFormat::for_type(kind).map_or("unknown", GpuFormat::name)
@@ -44,7 +53,15 @@ pub(super) async fn check(gpu: &Gpu, kind: GgmlType, path: Path) -> Result<(Outc
     words.resize(words.len() / ROWS.div_ceil(PANEL) * panels, 0);
     let x: Vec<f32> = (0..BATCH * COLUMNS).map(|_| random.signed()).collect();
     let weights_buffer = gpu.storage("check.weights", &words).await?;
-    let x_buffer = gpu.storage("check.x", &x).await?;
+    let (x_buffer, fed, weight_scale) = match path.precision() {
+        Precision::F32 => (gpu.storage("check.x", &x).await?, Fed::default(), 1.0),
+        Precision::F16 => {
+            // Inputs are below 1, weights below 1/4.
+            let fed = Fed::bounded(1.0);
+            let halves: Vec<u16> = x.iter().map(|x| half::f16::from_f32(x * fed.scale).to_bits()).collect();
+            (gpu.storage("check.x", &halves).await?, fed, 4.0)
+        }
+    };
     let small = |value: usize| u32::try_from(value).unwrap_or(0);
     let params = MatmulParams {
         rows: small(ROWS),
@@ -52,9 +69,9 @@ pub(super) async fn check(gpu: &Gpu, kind: GgmlType, path: Path) -> Result<(Outc
         first: 0,
         stride: small(ROWS),
         add: 0,
+        scale: 1.0 / (fed.scale * weight_scale),
+        weight_scale,
         pad0: 0,
-        pad1: 0,
-        pad2: 0,
     };
     let params = gpu.uniform("check.params", &params).await?;
     let y = gpu.buffer("check.y", (BATCH * ROWS * 4) as u64, BufferUse::Storage).await?;
@@ -73,10 +90,10 @@ pub(super) async fn check(gpu: &Gpu, kind: GgmlType, path: Path) -> Result<(Outc
         (Some(a), Some(b)) => a.iter().zip(b).all(|(a, b)| a == b),
         _ => false,
     };
-    Ok((compare(&results, &weights, &x), Tiles::agreeing(equal)))
+    Ok((compare(&results, &weights, &x, tolerance(path.precision())), Tiles::agreeing(equal)))
 }
 
-fn compare(results: &[Vec<u32>], weights: &[f32], x: &[f32]) -> Outcome {
+fn compare(results: &[Vec<u32>], weights: &[f32], x: &[f32], tolerance: f64) -> Outcome {
     let Some(whole) = results.last() else {
         return Outcome::Failed("no tile ran".to_owned());
     };
@@ -97,5 +114,5 @@ fn compare(results: &[Vec<u32>], weights: &[f32], x: &[f32]) -> Outcome {
         // A NaN must count as the greatest error.
         error = if difference <= error { error } else { difference };
     }
-    if error <= TOLERANCE { Outcome::Pass } else { Outcome::Wrong { error } }
+    if error <= tolerance { Outcome::Pass } else { Outcome::Wrong { error } }
 }

@@ -7,7 +7,8 @@ use crate::buffers::{Buffers, Sizes};
 use crate::forward::MAX_ROWS;
 use crate::load::{Build, check_shape};
 use crate::matrix::Loader;
-use crate::{Model, ModelError, rope};
+use crate::products::Input;
+use crate::{Model, ModelError, Precision, rope};
 use redraft_decode::draft::{Tables, WIDTH};
 use redraft_drafter::{DrafterFile, DrafterModel};
 use redraft_gguf::ModelConfig;
@@ -79,7 +80,9 @@ impl Load<'_> {
         let (h, ht) = (config.hidden, shape.target_hidden);
         let slots = model.context + MAX_ROWS + SCRATCH;
         let sizes = Sizes { slots, x_columns: 2 * h, captures: 0 };
-        let mut buffers = Buffers::new(gpu, &config, model.path, model.kv, &sizes).await?;
+        // A drafter is a small part of a round, and its features are a residual stream with no bound: f32 always.
+        let path = model.path.with_precision(Precision::F32);
+        let mut buffers = Buffers::new(gpu, &config, path, model.kv, &sizes).await?;
         // The batch is the tree's: its kernels write it.
         buffers.step = tree.step.clone();
         buffers.head_step = tree.head_step.clone();
@@ -97,7 +100,7 @@ impl Load<'_> {
             gpu,
             gguf: &packed.gguf,
             config: &config,
-            path: model.path,
+            path,
             kv: model.kv,
             buffers: &buffers,
             rope,
@@ -141,23 +144,24 @@ impl Load<'_> {
                 (normed, norms)
             }
         };
-        let fc = build.product_of("fc.weight", &fc_input, false, &buffers.h).await?;
+        let fc = build.product_of("fc.weight", Input::single(&fc_input), false, &buffers.h).await?;
         let layer = build.drafter_layer(attention_norm).await?;
         let adapter = match packed.reconsider.rank {
             Some(rank) => {
                 let t = storage("drafter.adapter", rows * u64::from(rank)).await?;
-                let down = build.product_of("reconsider.down.weight", x, false, &t).await?;
+                let down = build.product_of("reconsider.down.weight", Input::single(x), false, &t).await?;
                 let params = SecondPassParams { columns: rank, pad0: 0, pad1: 0, pad2: 0 };
                 let params = gpu.uniform("second_pass.params", &params).await?;
                 let mask = self.bind("second_pass", &[&params, &tree.rows, &t]).await?;
-                let up = build.product_of("reconsider.up.weight", &t, true, &buffers.h).await?;
+                let up =
+                    build.product_of("reconsider.up.weight", Input::single(&t), true, &buffers.h).await?;
                 Some((down, mask, up))
             }
             None => None,
         };
-        let output_norm = build.norm("output_norm.weight", &buffers.head_step).await?;
+        let (output_norm, fed) = build.norm("output_norm.weight", &buffers.head_step).await?;
         let head = build.token_table("output.weight", config.vocab).await?;
-        let head = build.head(&head).await?;
+        let head = build.head(&head, &fed).await?;
         let rest = self.rest(&config, &buffers, &features, &hidden).await?;
         gpu.flush().await?;
         let tables = tables_of(file)?;

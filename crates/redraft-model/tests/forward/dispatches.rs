@@ -1,13 +1,13 @@
 //! How many dispatches a step is, and that none of them depends on the number of rows.
 
-use crate::support::{device, load, tiny, tokens};
-use redraft_model::{Batch, KvType, LogitRows, Path};
+use crate::support::{device, load, paths, tiny, tokens};
+use redraft_model::{Batch, KvType, LogitRows};
 use redraft_testing::TinyModel;
 
 #[test]
 fn a_layer_is_at_most_eight_dispatches_for_any_number_of_rows() {
     let file = tiny(TinyModel::default());
-    for path in Path::ALL {
+    for path in paths("dispatches") {
         let gpu = device("dispatches", path);
         let model = load(&gpu, &file, path, KvType::F16, &[]);
         let layers = model.config().layers;

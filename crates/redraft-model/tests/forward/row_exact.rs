@@ -1,6 +1,6 @@
 //! A row's result does not depend on the batch, bit for bit (`redraft_model::Path`).
 
-use crate::support::{device, load, run, tiny, tokens};
+use crate::support::{device, has_f16, load, run, tiny, tokens};
 use redraft_decode::TokenId;
 use redraft_gpu::{Readback, Slice};
 use redraft_model::{Batch, KvType, LogitRows, Model, Path};
@@ -178,6 +178,25 @@ fn shuffle_rows_are_exact() {
 }
 
 #[test]
+fn slices16_rows_are_exact() {
+    if has_f16("row_exact.slices16") {
+        let bench = Bench::new(Path::Slices16, KvType::F16);
+        bench.check_all(47, 0..2);
+        bench.check_all(48, 57..65);
+    }
+}
+
+#[test]
+fn shuffle16_rows_are_exact() {
+    if has_f16("row_exact.shuffle16") {
+        let bench = Bench::new(Path::Shuffle16, KvType::F16);
+        bench.check_all(57, 0..2);
+        bench.check_all(58, 40..72);
+        Bench::new(Path::Shuffle16, KvType::F32).check_all(59, 30..32);
+    }
+}
+
+#[test]
 fn paths_of_a_pair_agree() {
     // Not needed for exactness on one adapter, but what the design says: plain and broadcast do the same operations.
     let file = tiny(TinyModel::default());
@@ -190,4 +209,7 @@ fn paths_of_a_pair_agree() {
     };
     assert_eq!(logits(Path::Plain), logits(Path::Broadcast), "rows");
     assert_eq!(logits(Path::Slices), logits(Path::Shuffle), "slices");
+    if has_f16("row_exact.pair") {
+        assert_eq!(logits(Path::Slices16), logits(Path::Shuffle16), "slices in f16");
+    }
 }

@@ -1,11 +1,9 @@
 //! Matrices that do not fit a storage binding are split, and nobody notices.
 
-use crate::support::{bytes, load, strict, tiny, tokens};
+use crate::support::{bytes, load, open, paths, tiny, tokens};
 use redraft_gguf::{GgmlType, Gguf};
-use redraft_gpu::{AdapterChoice, Gpu, GpuOptions};
 use redraft_model::{Batch, KvType, LoadOptions, LogitRows, Model, Path};
-use redraft_testing::{RoleTypes, TinyModel, ran_on_gpu};
-use std::sync::Arc;
+use redraft_testing::{RoleTypes, TinyModel};
 
 /// Five groups of 32 rows of 256 columns in f32, and room for the largest buffer that is no matrix.
 const BINDING: u64 = 5 * 32 * 256 * 4;
@@ -23,13 +21,6 @@ fn file() -> Vec<u8> {
         types: RoleTypes::all(GgmlType::F32),
         ..TinyModel::default()
     })
-}
-
-fn open(path: Path, max_binding: Option<u64>) -> Arc<Gpu> {
-    let options = GpuOptions { strict: strict(path), max_binding, ..GpuOptions::default() };
-    let gpu = pollster::block_on(Gpu::open(&AdapterChoice::Auto, &options)).expect("an adapter");
-    ran_on_gpu(&format!("split.{}", path.name()), &gpu.report().name, options.strict);
-    Arc::new(gpu)
 }
 
 /// Logits, captures, keys and values of a tree of rows, and the number of dispatches.
@@ -59,9 +50,9 @@ fn results(model: &Model) -> (Vec<Vec<u8>>, u32) {
 #[test]
 fn a_split_model_computes_the_same() {
     let file = file();
-    for path in Path::ALL {
-        let whole = load(&open(path, None), &file, path, KvType::F16, &[1]);
-        let split = load(&open(path, Some(BINDING)), &file, path, KvType::F16, &[1]);
+    for path in paths("split") {
+        let whole = load(&open("split", path, None), &file, path, KvType::F16, &[1]);
+        let split = load(&open("split", path, Some(BINDING)), &file, path, KvType::F16, &[1]);
         let ((expected, few), (found, many)) = (results(&whole), results(&split));
         // Embedding and head in three parts instead of one each; in each of two layers qkv in four, output in two, gate
         // and up in six, down in four.
@@ -74,7 +65,7 @@ fn a_split_model_computes_the_same() {
 fn a_binding_too_small_for_anything_is_an_error_that_says_so() {
     let file = file();
     let gguf = pollster::block_on(Gguf::read(&file)).expect("a valid file");
-    let gpu = open(Path::Broadcast, Some(30_000));
+    let gpu = open("split", Path::Broadcast, Some(30_000));
     let options = LoadOptions { path: Some(Path::Broadcast), ..LoadOptions::default() };
     let error = pollster::block_on(Model::load(gpu, &file, &gguf, &options, |_| {})).expect_err("too small");
     assert!(error.to_string().contains("limit of 30000 bytes"), "{error}");

@@ -1,5 +1,6 @@
 //! Single kernels against their formulas in f64 on the CPU, at odd sizes.
 
+mod half;
 mod qkv_rope;
 
 use redraft_gguf::{GgmlType, GpuFormat, PANEL, pack_rows, unpack_rows};
@@ -107,9 +108,9 @@ fn matmul() {
                 first: 2,
                 stride: small(stride),
                 add: 1,
+                scale: 1.0,
+                weight_scale: 1.0,
                 pad0: 0,
-                pad1: 0,
-                pad2: 0,
             };
             let before = values(3, 8 * stride);
             let y = bench.storage(&before);
@@ -161,6 +162,10 @@ fn gate_up() {
             blocks: small(columns / 32),
             first: small(first),
             stride: small(stride),
+            scale: 1.0,
+            weight_scale: 1.0,
+            y_scale: 1.0,
+            pad0: 0,
         };
         let y = bench.room(8 * stride);
         let buffers = [
@@ -265,7 +270,7 @@ fn attention_on(path: &str, strict: bool) {
             stride: small(slots),
             depth: 1,
             scale,
-            pad0: 0,
+            y_scale: 1.0,
         };
         let y = bench.room(heads * size);
         let rows = [[0, small(position), small(position), 0]];
@@ -279,7 +284,7 @@ fn attention_on(path: &str, strict: bool) {
             (bench.storage(&q), bench.storage(&keys), bench.storage(&held));
         if path == "windows" {
             let rest = [&q_buffer, &keys_buffer, &values_buffer, &y];
-            bench.run("attention", &["kv32"], &[&shared[..], &rest].concat(), [small(heads), 1, 1]);
+            bench.run("attention", &["kv32", "y32"], &[&shared[..], &rest].concat(), [small(heads), 1, 1]);
         } else {
             let scores = bench.room(heads * slots);
             let first = [&q_buffer, &keys_buffer, &scores];

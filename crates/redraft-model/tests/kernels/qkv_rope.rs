@@ -1,9 +1,14 @@
 //! `qkv_rope` against its formula in f64.
 
-use crate::{Bench, CLOSE, dot, open, packed, single, small, step, values};
+use crate::half::{magnitude, product_bound, rounded};
+use crate::{Bench, CLOSE, dot, half, open, packed, single, small, step, values};
+use ::half::f16;
 use redraft_gguf::{GgmlType, PANEL};
 use redraft_shaders::params::QkvRopeParams;
 use redraft_testing::{Tolerance, assert_close};
+
+/// What activations are multiplied by in f16.
+const X_SCALE: f32 = 512.0;
 
 /// What a slot of the cache holds that no row writes.
 const UNTOUCHED: f32 = 9.0;
@@ -45,15 +50,14 @@ fn pairs_of(values: &[f32]) -> Vec<[f32; 2]> {
 
 /// The cache as words, every element [`UNTOUCHED`].
 fn cache(pairs: usize, kv32: bool) -> Vec<u32> {
-    let half = u32::from(half::f16::from_f32(UNTOUCHED).to_bits());
+    let half = u32::from(f16::from_f32(UNTOUCHED).to_bits());
     if kv32 { vec![UNTOUCHED.to_bits(); pairs * 2] } else { vec![half << 16 | half; pairs] }
 }
 
 /// The cache's words as numbers.
 fn numbers(words: &[f32], kv32: bool) -> Vec<f32> {
     let halves = |word: u32| {
-        [word & 0xffff, word >> 16]
-            .map(|bits| half::f16::from_bits(u16::try_from(bits).expect("half")).to_f32())
+        [word & 0xffff, word >> 16].map(|bits| f16::from_bits(u16::try_from(bits).expect("half")).to_f32())
     };
     if kv32 { words.to_vec() } else { words.iter().flat_map(|word| halves(word.to_bits())).collect() }
 }
@@ -73,6 +77,10 @@ fn run(bench: &Bench, path: &str, case: &Case) {
     let (format, words, weights) = packed(GgmlType::Q8_0, columns, order.len(), &ordered);
     let padded = batch.next_multiple_of(8);
     let x = values(22, padded * columns);
+    // In f16, the activations as they are rounded.
+    let in_f16 = path.ends_with("16");
+    let (halves, x) = if in_f16 { rounded(&x, X_SCALE) } else { (Vec::new(), x) };
+    let x_buffer = if in_f16 { bench.storage(&halves) } else { bench.storage(&x) };
     let shifts = pairs_of(&values(23, all * 2));
     let positions = 2 * batch + 5;
     let angles = pairs_of(&values(24, positions * half * 2));
@@ -90,6 +98,10 @@ fn run(bench: &Bench, path: &str, case: &Case) {
         half: small(half),
         bias: u32::from(bias),
         kv32: u32::from(kv32),
+        scale: if in_f16 { 1.0 / X_SCALE } else { 1.0 },
+        weight_scale: 1.0,
+        pad0: 0,
+        pad1: 0,
     };
     let blank = cache(slots * kv_pairs, kv32);
     let q_before = vec![UNTOUCHED; padded * q_pairs * 2];
@@ -97,7 +109,7 @@ fn run(bench: &Bench, path: &str, case: &Case) {
     let buffers = [
         &bench.uniform(&params),
         &bench.uniform(&step(batch)),
-        &bench.storage(&x),
+        &x_buffer,
         &bench.storage(&words),
         &bench.storage(&shifts),
         &bench.storage(&angles),
@@ -114,15 +126,20 @@ fn run(bench: &Bench, path: &str, case: &Case) {
     let mut expected_q = q_before;
     let mut expected_keys = vec![UNTOUCHED; slots * kv_pairs * 2];
     let mut expected_values = expected_keys.clone();
+    let mut error: f64 = 0.0;
     for (row, &[_, position, slot, _]) in rows.iter().enumerate().take(batch) {
         for pair in 0..own {
             let product = |which: usize| {
                 let at = (pair / 8 * 16 + which * 8 + pair % 8) * columns;
-                dot(&weights[at..at + columns], &x[row * columns..(row + 1) * columns])
+                let (w, x) = (&weights[at..at + columns], &x[row * columns..(row + 1) * columns]);
+                (dot(w, x), product_bound(magnitude(w, x)))
             };
+            let ((a, a_error), (b, b_error)) = (product(0), product(1));
+            // Sines and cosines are below 1, so a rotated number is off by both errors at most.
+            error = error.max(if in_f16 { a_error + b_error } else { 0.0 });
             let global = first + pair;
             let shift = if bias { shifts[global].map(f64::from) } else { [0.0; 2] };
-            let [a, b] = [product(0) + shift[0], product(1) + shift[1]];
+            let [a, b] = [a + shift[0], b + shift[1]];
             let [cos, sin] = angles[position as usize * half + global % half].map(f64::from);
             let rotated = [a * cos - b * sin, a * sin + b * cos];
             let (to, at, pair) = if global < q_pairs {
@@ -136,12 +153,32 @@ fn run(bench: &Bench, path: &str, case: &Case) {
         }
     }
     let what = format!("{path} {tile}: {heads} and {kv_heads} heads of {}, {batch} rows", 2 * half);
-    assert_close(&format!("{what}, q"), &bench.floats(&q, expected_q.len()), &expected_q, CLOSE);
+    assert_close(
+        &format!("{what}, q"),
+        &bench.floats(&q, expected_q.len()),
+        &expected_q,
+        off_by(CLOSE, error),
+    );
     // Half precision has eleven bits, and what is stored stays below 16.
-    let close = if kv32 { CLOSE } else { Tolerance::within(4e-3) };
+    let close = off_by(if kv32 { CLOSE } else { Tolerance::within(4e-3) }, error);
     for (name, buffer, expected) in [("keys", &keys, expected_keys), ("values", &held, expected_values)] {
         let found = numbers(&bench.floats(buffer, blank.len()), kv32);
         assert_close(&format!("{what}, {name}"), &found, &expected, close);
+    }
+}
+
+/// A tolerance with `error` more.
+fn off_by(tolerance: Tolerance, error: f64) -> Tolerance {
+    tolerance.with_absolute(tolerance.absolute + single(error))
+}
+
+#[test]
+fn qkv_rope_in_f16() {
+    for (path, strict) in [("shuffle16", false), ("slices16", true)] {
+        let Some(bench) = half::open("kernels.qkv_rope_in_f16", strict) else { return };
+        for case in &CASES {
+            run(&bench, path, case);
+        }
     }
 }
 

@@ -17,7 +17,7 @@ pub struct Step {
 }
 
 /// Parameters of `matmul`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+#[derive(Debug, Clone, Copy, PartialEq, Pod, Zeroable)]
 #[repr(C)]
 pub struct MatmulParams {
     /// Weight rows.
@@ -30,16 +30,17 @@ pub struct MatmulParams {
     pub stride: u32,
     /// 1 adds the product to y, 0 overwrites y.
     pub add: u32,
+    /// F16 families: what sums are multiplied by to undo the scales of activations and weights. A power of two; others
+    /// ignore it, as the next.
+    pub scale: f32,
+    /// F16 families: what weights that are kept as floats are multiplied by before they are rounded.
+    pub weight_scale: f32,
     /// Padding.
     pub pad0: u32,
-    /// Padding.
-    pub pad1: u32,
-    /// Padding.
-    pub pad2: u32,
 }
 
 /// Parameters of `gate_up`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+#[derive(Debug, Clone, Copy, PartialEq, Pod, Zeroable)]
 #[repr(C)]
 pub struct GateUpParams {
     /// Rows of the gate, and of the up projection, in this matrix.
@@ -50,10 +51,19 @@ pub struct GateUpParams {
     pub first: u32,
     /// Columns of y.
     pub stride: u32,
+    /// F16 families: what sums are multiplied by to undo the scales of activations and weights. A power of two; others
+    /// ignore it, as the next.
+    pub scale: f32,
+    /// F16 families: what weights that are kept as floats are multiplied by before they are rounded.
+    pub weight_scale: f32,
+    /// F16 families: what results are multiplied by before they are rounded. A power of two.
+    pub y_scale: f32,
+    /// Padding.
+    pub pad0: u32,
 }
 
 /// Parameters of `qkv_rope`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+#[derive(Debug, Clone, Copy, PartialEq, Pod, Zeroable)]
 #[repr(C)]
 pub struct QkvRopeParams {
     /// Pairs of this matrix.
@@ -72,6 +82,15 @@ pub struct QkvRopeParams {
     pub bias: u32,
     /// 1 stores keys and values in f32, 0 in f16.
     pub kv32: u32,
+    /// F16 families: what sums are multiplied by to undo the scales of activations and weights. A power of two; others
+    /// ignore it, as the next.
+    pub scale: f32,
+    /// F16 families: what weights that are kept as floats are multiplied by before they are rounded.
+    pub weight_scale: f32,
+    /// Padding.
+    pub pad0: u32,
+    /// Padding.
+    pub pad1: u32,
 }
 
 /// Parameters of `embed`.
@@ -104,10 +123,10 @@ pub struct RmsNormParams {
     pub y_stride: u32,
     /// Element of an output row that is column 0.
     pub y_first: u32,
+    /// `slices16`: what results are multiplied by before they are rounded to f16. A power of two.
+    pub y_scale: f32,
     /// Padding.
     pub pad0: u32,
-    /// Padding.
-    pub pad1: u32,
 }
 
 /// Parameters of `attention`, `attention_scores` and `attention_values`.
@@ -128,8 +147,8 @@ pub struct AttentionParams {
     pub depth: u32,
     /// 1 / sqrt(head size).
     pub scale: f32,
-    /// Padding.
-    pub pad0: u32,
+    /// `y16`: what results are multiplied by before they are rounded to f16. A power of two.
+    pub y_scale: f32,
 }
 
 /// Parameters of `capture`.
@@ -147,9 +166,18 @@ pub struct CaptureParams {
 }
 
 impl RmsNormParams {
-    /// Of rows that follow each other without gaps, in input and output.
+    /// Of rows that follow each other without gaps, in input and output, in f32.
     #[must_use]
     pub fn dense(columns: u32, eps: f32) -> Self {
-        Self { columns, eps, h_stride: columns, h_first: 0, y_stride: columns, y_first: 0, pad0: 0, pad1: 0 }
+        Self {
+            columns,
+            eps,
+            h_stride: columns,
+            h_first: 0,
+            y_stride: columns,
+            y_first: 0,
+            y_scale: 1.0,
+            pad0: 0,
+        }
     }
 }
