@@ -5,6 +5,7 @@ mod coverage;
 mod drafters;
 mod errors;
 mod fitted;
+mod measuring;
 mod soak;
 mod support;
 mod trees;

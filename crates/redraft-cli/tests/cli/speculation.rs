@@ -9,7 +9,7 @@ use crate::scene::{Scene, keys};
 use crate::{expect, redraft, text};
 
 /// Keys of `speculation` in `generate --json`.
-const REPORT: [&str; 13] = [
+const REPORT: [&str; 14] = [
     "plan",
     "rounds",
     "drafted",
@@ -22,6 +22,7 @@ const REPORT: [&str; 13] = [
     "lookup_hits",
     "acceptance_by_depth",
     "phase_ms",
+    "measuring_s",
     "history",
 ];
 
@@ -202,6 +203,19 @@ fn auto_is_the_default_with_a_drafter_and_remembers_costs() {
     let value = scene.answer(&["--speculate", "auto"]);
     assert_eq!((&value["ids"], &value["speculation"]["plan"]["mode"]), (&plain["ids"], &json!("auto")));
     assert_eq!(kept().len(), 1);
+    // Whoever waits for the first token is told what for, also where nobody looks at a terminal.
+    let measuring = &value["speculation"]["measuring_s"];
+    assert!(measuring.as_f64() > Some(0.0) && value["timings"]["prefill_s"].as_f64() > measuring.as_f64());
+    let told = "measuring what speculation costs on this adapter (once)…";
+    for (flags, measures) in [(&["--remeasure", "--stats"][..], true), (&["--stats"], false)] {
+        let common = ["generate", "Hi", "-n", "2", "--speculate", "auto"];
+        let output = scene.run(&[&common[..], flags].concat());
+        expect(&output, 0, &[]);
+        let stderr = text(&output.stderr);
+        assert_eq!(stderr.matches(told).count(), usize::from(measures), "{stderr}");
+        assert_eq!(stderr.contains("measuring took"), measures, "{stderr}");
+    }
+    assert_eq!(scene.answer(&["--speculate", "auto"])["speculation"]["measuring_s"], 0.0, "it was known");
     // A drafter beside the model is the model's.
     scene.drafter("tiny.drafter.safetensors", &drafter());
     let value = scene.answer(&[]);
