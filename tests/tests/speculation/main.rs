@@ -6,6 +6,8 @@ mod drafters;
 mod errors;
 mod fitted;
 mod measuring;
+mod precise;
+mod reference;
 mod soak;
 mod support;
 mod trees;
