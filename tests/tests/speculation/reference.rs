@@ -320,6 +320,19 @@ fn drafters_compute_what_their_reference_does() {
     }
 }
 
+/// Matrices in quantised blocks, against the reference that computes with what is in the blocks.
+#[test]
+fn quantised_drafters_compute_what_their_reference_does() {
+    for quantization in [Quantization::Q4_0, Quantization::Q8_0] {
+        for (shape, strict) in [(TinyDrafter::default(), false), (everything(), true), (everything(), false)]
+        {
+            let name = "speculation.reference.quantised";
+            let tolerance = Tolerance { score: 3e-3, unsure: 5e-4 };
+            Case { name, shape, strict, quantization, tolerance, ..Case::default() }.check();
+        }
+    }
+}
+
 /// In f64, with keys and values as they are, little is left to chance.
 fn precise(name: &'static str) -> Case<'static> {
     Case {
