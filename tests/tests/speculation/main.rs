@@ -9,5 +9,6 @@ mod measuring;
 mod precise;
 mod reference;
 mod soak;
+mod submissions;
 mod support;
 mod trees;
