@@ -199,6 +199,12 @@ impl Choice {
         if let Some(path) = self.drafter.as_deref().filter(|_| args.stats) {
             output::note(format_args!("drafter {}", path.display()));
         }
+        // The control takes its candidates from the first pass.
+        if let Some(drafter) =
+            drafter.as_ref().filter(|_| self.mode == Mode::Reconsider && !args.draft.shape.control)
+        {
+            drafter.note_second_passes();
+        }
         let mut loaded = loading::load(engine, drafter, timing)?;
         if self.mode == Mode::Auto && loaded.engine.context() >= redraft::LEAST_CONTEXT {
             args.draft.prepare(&mut loaded.engine)?;

@@ -103,7 +103,12 @@ impl SpeculationArgs {
 impl Task {
     /// The drafter to load.
     pub(super) fn drafter(&self) -> Result<Option<DrafterInput>, CliError> {
-        self.drafter.as_deref().map(speculate::read_drafter).transpose()
+        let drafter = self.drafter.as_deref().map(speculate::read_drafter).transpose()?;
+        let again = self.proposers.iter().any(|proposer| proposer.mode == Mode::Reconsider);
+        if let Some(drafter) = drafter.as_ref().filter(|_| again && !self.draft.shape.control) {
+            drafter.note_second_passes();
+        }
+        Ok(drafter)
     }
 
     /// Measures; none without proposers.
