@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use pollster::block_on;
-use redraft::{AdapterReport, Engine, FileSource, Phase, Progress};
+use redraft::{AdapterReport, Engine, FileSource, Measured, Phase, Progress};
 use serde::Serialize;
 
 use crate::args::{EngineArgs, FloatWidth};
@@ -22,6 +22,8 @@ pub(crate) struct Loaded {
     /// Seconds from opening the file to the last kernel, without download and verification.
     pub(crate) seconds: f64,
     pub(crate) warm_up: WarmUp,
+    /// The costs of steps, if an automatic choice needed them and none were kept.
+    pub(crate) measured: Option<Measured>,
     /// The model's file.
     path: PathBuf,
     /// SHA-256 of the drafter's file.
@@ -139,7 +141,7 @@ pub(crate) fn load(
             None => output::warning(warning),
         }
     }
-    Ok(Loaded { engine, seconds, warm_up, path, drafter: drafter_hash })
+    Ok(Loaded { engine, seconds, warm_up, measured: None, path, drafter: drafter_hash })
 }
 
 /// Largest tokenizer.json in bytes: ten times those of today's largest vocabularies.

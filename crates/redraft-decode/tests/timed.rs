@@ -1,7 +1,9 @@
 //! The policy against a simulated clock: costs that were measured wrongly, a machine that drifts, noise, and answers one
 //! behind the other. What is asserted is time: that of the clock, not of the estimates.
 
-use redraft_decode::draft::{Costs, Curve, OPENING, Observation, Plan, Policy, automatic_plans};
+use redraft_decode::draft::{
+    Costs, Curve, Extent, OPENING, Observation, Plan, Policy, Probe, Survey, automatic_plans,
+};
 
 /// The `SplitMix64` generator.
 struct Random(u64);
@@ -94,8 +96,30 @@ struct World {
 
 impl World {
     fn new(machine: Machine, scale: f64, seed: u64) -> Self {
-        let promised = costs(scale);
-        let policy = Policy::timed(&automatic_plans(&Plan::default()), &promised).unwrap();
+        Self::promised(machine, &costs(scale), seed)
+    }
+
+    /// A machine of which a survey was made, with its noise and disturbances; it knows what rounds cost as far as that says.
+    fn surveyed(machine: Machine, scale: f64, seed: u64) -> Self {
+        let mut world = Self::new(machine, scale, seed);
+        let plans = automatic_plans(&Plan::default());
+        let mut survey = Survey::new(Extent::Bounded, &plans, Plan::chain(1), true);
+        while let Some(probe) = survey.next_probe() {
+            let steps = match probe {
+                Probe::Verify(rows) => world.costs.verify.at(rows),
+                Probe::Draft(rows) => world.costs.draft.at(rows),
+                Probe::Extend => world.costs.extend,
+                Probe::Round(plan) => world.costs.round(&plan),
+            };
+            let seconds = world.seconds(steps);
+            survey.take(&probe, seconds);
+        }
+        let known = survey.costs(48).expect("it measured");
+        Self { policy: Policy::timed(&plans, &known).unwrap(), ..world }
+    }
+
+    fn promised(machine: Machine, promised: &Costs, seed: u64) -> Self {
+        let policy = Policy::timed(&automatic_plans(&Plan::default()), promised).unwrap();
         let wrong = |curve: &Curve, base: f64| {
             let points = curve.points().iter();
             Curve::new(points.map(|&(rows, cost)| (rows, base + (cost - base) * machine.wrong)).collect())
@@ -108,7 +132,7 @@ impl World {
             extend: promised.extend * machine.wrong,
             overhead: promised.overhead * machine.wrong,
             catch_up: promised.catch_up * machine.wrong,
-            ..promised
+            ..*promised
         };
         let random = Random(seed);
         Self {
@@ -267,6 +291,46 @@ fn never_slower_than_plain_decoding_by_the_clock() {
     }
     assert!(rounds > 200_000, "and drafts ran: {rounds}");
     assert!(greatest > 4.0, "and something was risked: at most {greatest} plain steps");
+}
+
+/// What a short survey says is enough: from machines where nothing is measured beyond a few rows to such where all is, the
+/// bound holds, and what pays is used as with costs that are known.
+#[test]
+fn a_short_survey_is_enough() {
+    let machines = [EVEN, Machine { noise: 0.3, ..EVEN }, Machine { noise: 0.3, disturbed: 0.05, ..EVEN }];
+    let (mut rounds, mut shares) = (0, Vec::new());
+    for (number, machine) in machines.into_iter().enumerate() {
+        for (scale, text) in
+            [0.5, 1.0, 4.0, 12.0, 30.0].into_iter().flat_map(|scale| TEXTS.map(|text| (scale, text)))
+        {
+            for seed in 0..3 {
+                let what = format!("machine {number}, costs {scale}, text {text}, seed {seed}");
+                let (mut known, mut surveyed) =
+                    (World::new(machine, scale, seed), World::surveyed(machine, scale, seed));
+                while known.tokens < 6000.0 {
+                    known.read(text);
+                }
+                while surveyed.tokens < 6000.0 {
+                    surveyed.read(text);
+                    let (over, allowance) = (surveyed.over(), surveyed.allowance());
+                    assert!(over < allowance, "{what}: {} s for {} s plain", surveyed.time, surveyed.plain);
+                }
+                let speed = |world: &World| world.plain / world.time;
+                let (found, possible) = (speed(&surveyed), speed(&known));
+                assert!(found > 0.75 * possible, "{what}: {found} times plain, {possible} with known costs");
+                shares.push(found / possible);
+                rounds += surveyed.rounds;
+            }
+        }
+    }
+    assert!(rounds > 50_000, "and drafts ran: {rounds}");
+    shares.sort_by(f64::total_cmp);
+    let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+    let bad = shares.iter().filter(|share| **share < 0.95).count();
+    assert!(
+        mean > 0.99 && bad * 20 < shares.len(),
+        "{mean} of the speed on average, {bad} much slower: {shares:?}"
+    );
 }
 
 #[test]

@@ -41,6 +41,15 @@ pub struct Capabilities {
     pub f16: bool,
 }
 
+/// How often the host turned to a device since it was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Traffic {
+    /// Submissions to the queue.
+    pub submissions: u64,
+    /// Readback buffers that were mapped, each of which waits for the device.
+    pub maps: u64,
+}
+
 /// An open device.
 #[derive(Debug)]
 pub struct Gpu {
@@ -55,6 +64,9 @@ pub struct Gpu {
     fault: Arc<Mutex<Option<GpuError>>>,
     /// Nanoseconds of [`Gpu::last_recording`].
     pub(crate) recording: AtomicU64,
+    /// Of [`Gpu::traffic`].
+    pub(crate) submissions: AtomicU64,
+    pub(crate) maps: AtomicU64,
     /// Bytes of [`Gpu::storage_made`].
     storage: AtomicU64,
 }
@@ -105,6 +117,8 @@ impl Gpu {
             limits,
             fault,
             recording: AtomicU64::new(0),
+            submissions: AtomicU64::new(0),
+            maps: AtomicU64::new(0),
             storage: AtomicU64::new(0),
         })
     }
@@ -130,6 +144,15 @@ impl Gpu {
     #[must_use]
     pub fn last_recording(&self) -> Duration {
         Duration::from_nanos(self.recording.load(Ordering::Relaxed))
+    }
+
+    /// How often the host turned to the device so far.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        Traffic {
+            submissions: self.submissions.load(Ordering::Relaxed),
+            maps: self.maps.load(Ordering::Relaxed),
+        }
     }
 
     /// Bytes of all storage buffers made so far, those dropped since included: what a memory plan is compared with.
@@ -253,6 +276,7 @@ impl Gpu {
     /// # Errors
     /// [`GpuError::DeviceLost`], [`GpuError::Device`].
     pub async fn flush(&self) -> Result<(), GpuError> {
+        self.submissions.fetch_add(1, Ordering::Relaxed);
         self.queue.submit([]);
         self.device
             .poll(wgpu::PollType::wait_indefinitely())

@@ -32,7 +32,7 @@ mod unchecked;
 
 pub use adapter::{AdapterChoice, AdapterFeatures, AdapterLimits, AdapterReport, adapters};
 pub use buffer::{Buffer, BufferUse, Slice};
-pub use device::{Capabilities, Gpu, GpuOptions};
+pub use device::{Capabilities, Gpu, GpuOptions, Traffic};
 pub use error::GpuError;
 pub use pass::{Dispatch, Pass};
 pub use pipeline::Pipeline;

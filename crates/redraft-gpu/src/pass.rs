@@ -153,6 +153,7 @@ impl Gpu {
         let commands = encoder.finish();
         let nanos = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.recording.store(nanos, Ordering::Relaxed);
+        self.submissions.fetch_add(1, Ordering::Relaxed);
         let submission = self.queue.submit([commands]);
         for (_, readback) in copies {
             readback.filled_by(&submission);

@@ -2,6 +2,7 @@
 
 use crate::signal::Signal;
 use crate::{Gpu, GpuError, Slice};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A host-visible buffer that results are copied to; made once, used for every step.
@@ -28,6 +29,7 @@ impl Gpu {
     /// [`GpuError::DeviceLost`], [`GpuError::Device`].
     pub async fn read(&self, readback: &Readback, bytes: u64) -> Result<Vec<u8>, GpuError> {
         self.healthy()?;
+        self.maps.fetch_add(1, Ordering::Relaxed);
         let mapped = Arc::new(Signal::default());
         let signal = Arc::clone(&mapped);
         readback.inner.slice(0..bytes.next_multiple_of(4)).map_async(wgpu::MapMode::Read, move |result| {

@@ -252,6 +252,8 @@ pub(crate) struct AnswerReport {
 #[serde(rename_all = "camelCase")]
 struct TimingsReport {
     prefill_seconds: f64,
+    /// Of those, what the first automatic answer took to measure what steps cost.
+    measuring_seconds: f64,
     prefill_tokens: u32,
     decode_seconds: f64,
     decode_tokens: u32,
@@ -317,6 +319,7 @@ impl From<Generation> for AnswerReport {
             stop_reason: answer.stop_reason.as_str(),
             timings: TimingsReport {
                 prefill_seconds: answer.timings.prefill_s,
+                measuring_seconds: answer.timings.measuring_s,
                 prefill_tokens: answer.timings.prefill_tokens,
                 decode_seconds: answer.timings.decode_s,
                 decode_tokens: answer.timings.decode_tokens,

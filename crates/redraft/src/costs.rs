@@ -2,153 +2,74 @@
 
 use crate::speculation::PATIENCE;
 use crate::{CancelToken, Engine, Error};
-use redraft_decode::draft::{Costs, Curve, Plan, Policy, automatic_plans};
+use redraft_decode::draft::{Costs, Extent, Plan, Policy, Probe, Survey, automatic_plans};
 use redraft_decode::{SamplingParams, TokenId};
 use redraft_model::{ModelError, Speculator};
 use web_time::Instant;
 
-/// Runs of a measurement, the first of which may still compile kernels and does not count.
-const RUNS: u32 = 5;
-/// The fewest runs: on an adapter where they take long, little else disturbs them.
-const FEWEST: u32 = 3;
-
-/// Whether another run is made after `runs` of them; beyond the fewest only until `seconds` have passed.
-fn again(runs: u32, started: Instant, seconds: f64, cancel: &CancelToken) -> Result<bool, Error> {
-    if cancel.is_cancelled() {
-        return Err(Error::Cancelled);
-    }
-    Ok(runs < FEWEST || (runs < RUNS && started.elapsed().as_secs_f64() < seconds))
-}
-
-/// A cost curve from costs at 1, 2, 4, 8, 16, … rows. A batch is computed in whole tiles of the smallest of these sizes that
-/// holds it, above eight rows in tiles of eight: rows in between cost what the next larger batch costs.
-fn whole_tiles(points: impl Iterator<Item = (u32, f64)>) -> Vec<(u32, f64)> {
-    let mut curve: Vec<(u32, f64)> = Vec::new();
-    for (rows, cost) in points {
-        match curve.last().copied() {
-            // Between 16 and 32 there are 24 rows.
-            Some((before, below)) if rows > 16 => {
-                let middle = (before + rows) / 2;
-                let half = f64::midpoint(below, cost);
-                curve.extend([(before + 1, half), (middle, half), (middle + 1, cost), (rows, cost)]);
-            }
-            Some((before, _)) if rows > before + 1 => curve.extend([(before + 1, cost), (rows, cost)]),
-            _ => curve.push((rows, cost)),
-        }
-    }
-    curve
+/// Measured costs, and what measuring them took.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measured {
+    /// The costs.
+    pub costs: Costs,
+    /// Seconds from the beginning to the end.
+    pub seconds: f64,
+    /// Those in which something was timed, in plain steps.
+    pub steps: f64,
 }
 
 impl Engine {
-    /// Measures what steps and rounds cost on this adapter, for [`Speculation::Auto`](crate::Speculation::Auto): five runs of
-    /// each size, three on an adapter where they take long; some seconds on a software adapter. The sequence is forgotten.
+    /// Measures what steps and rounds cost on this adapter, for [`Speculation::Auto`](crate::Speculation::Auto), which does
+    /// so by itself with the first answer of an engine that has no costs yet: [`Extent::Bounded`], about twenty plain
+    /// steps. The sequence is forgotten.
     ///
     /// # Errors
-    /// [`Error::Model`] if a step fails.
-    pub async fn measure_costs(&mut self) -> Result<Costs, Error> {
-        self.measure_costs_unless(&CancelToken::default()).await
-    }
-
-    /// The same, ended by `cancel` with [`Error::Cancelled`]; what was measured until then is forgotten.
-    pub(crate) async fn measure_costs_unless(&mut self, cancel: &CancelToken) -> Result<Costs, Error> {
+    /// [`Error::Cancelled`] if `cancel` ends it; what was measured until then is forgotten. [`Error::Model`] if a step fails.
+    pub async fn measure_costs(&mut self, extent: Extent, cancel: &CancelToken) -> Result<Measured, Error> {
+        let begun = Instant::now();
         self.ready(&SamplingParams::default(), &[], true).await?;
         self.sampler.configure(&SamplingParams::default()).await?;
         let position = (self.context() / 4).clamp(1, 128);
-        let mut verify = [1, 2, 4, 8, 16, 32].map(|rows| (rows, f64::INFINITY));
-        // Interleaved, so that what else the machine does falls on all alike; the first run may still compile kernels.
-        let (begun, mut run) = (Instant::now(), 0);
-        while again(run, begun, 2.0, cancel)? {
-            for (rows, least) in &mut verify {
-                if cancel.is_cancelled() {
-                    return Err(Error::Cancelled);
-                }
-                let started = Instant::now();
-                self.time_rows(*rows, position).await?;
-                if run > 0 {
-                    *least = least.min(started.elapsed().as_secs_f64());
-                }
-            }
-            run += 1;
-        }
-        // More rows never cost less; where they seem to, the smaller step was disturbed, but the larger one is no proof
-        // that it is cheap.
-        let mut most = 0.0f64;
-        for (_, seconds) in &mut verify {
-            most = most.max(*seconds);
-            *seconds = most;
-        }
-        let plain = verify.iter().map(|(_, seconds)| *seconds).fold(f64::INFINITY, f64::min);
-        let (draft, extend) = self.drafter_costs(position, cancel).await?;
-        let relative = |points: &[(u32, f64)]| {
-            Curve::new(whole_tiles(points.iter().map(|(rows, seconds)| (*rows, seconds / plain))))
-        };
-        let mut costs = Costs {
-            verify: relative(&verify)?,
-            draft: relative(&draft)?,
-            extend: extend / plain,
-            overhead: 0.0,
-            catch_up: extend / plain / 4.0,
-            catch_up_most: PATIENCE,
-        };
         // What a round takes beyond its forwards: the kernels of the tree and the host.
-        let plan = if self.has_drafter() { Plan::chain(1) } else { Plan::lookup(1) };
-        let round = self.round_seconds(&plan, position, cancel).await? / plain;
-        costs.overhead = (round - costs.round(&plan)).clamp(0.0, 1.0);
+        let round = if self.has_drafter() { Plan::chain(1) } else { Plan::lookup(1) };
+        let mut survey = Survey::new(extent, &self.plans(), round, self.needs_features());
+        while let Some(probe) = survey.next_probe() {
+            if cancel.is_cancelled() {
+                return Err(Error::Cancelled);
+            }
+            let seconds = self.time_probe(&probe, position).await?;
+            survey.take(&probe, seconds);
+        }
+        self.reset();
+        let costs = survey.costs(PATIENCE)?;
         self.set_costs(&costs)?;
-        Ok(costs)
+        Ok(Measured { costs, seconds: begun.elapsed().as_secs_f64(), steps: survey.steps() })
     }
 
-    /// The least seconds of a few rounds of `plan` behind `position` tokens, whatever they are.
-    async fn round_seconds(
-        &mut self,
-        plan: &Plan,
-        position: u32,
-        cancel: &CancelToken,
-    ) -> Result<f64, Error> {
-        self.reset();
+    /// Seconds of one run behind `position` tokens, whatever they are.
+    async fn time_probe(&mut self, probe: &Probe, position: u32) -> Result<f64, Error> {
+        if let Probe::Verify(rows) = *probe {
+            let started = Instant::now();
+            self.time_rows(rows, position).await?;
+            return Ok(started.elapsed().as_secs_f64());
+        }
         let Some(speculator) = &mut self.speculator else { return Ok(0.0) };
-        speculator.set_plan(plan)?;
-        let (begun, mut run, mut least) = (Instant::now(), 0, f64::INFINITY);
-        while again(run, begun, 0.5, cancel)? {
+        if let Probe::Round(plan) = probe {
+            speculator.set_plan(plan)?;
             // Again from the same place, so that a small context has room.
             speculator.begin(&self.model, &self.sampler, position, TokenId(0), u32::MAX)?;
-            let started = Instant::now();
-            speculator.round(&self.model, &self.sampler).await?;
-            if run > 0 {
-                least = least.min(started.elapsed().as_secs_f64());
-            }
-            run += 1;
         }
-        speculator.rewind(0);
-        Ok(least)
-    }
-
-    /// Seconds of a drafter step by its rows, and of an extend pass.
-    async fn drafter_costs(
-        &mut self,
-        position: u32,
-        cancel: &CancelToken,
-    ) -> Result<(Vec<(u32, f64)>, f64), Error> {
-        let Some(speculator) = self.speculator.as_mut().filter(|s| s.needs_features()) else {
-            return Ok((vec![(1, 0.0)], 0.0));
-        };
-        let mut time = async |rows: u32, extend: bool| -> Result<f64, Error> {
-            let (begun, mut run, mut least) = (Instant::now(), 0, f64::INFINITY);
-            while again(run, begun, 0.5, cancel)? {
-                let started = Instant::now();
-                speculator.time_drafter(rows, position, extend).await?;
-                if run > 0 {
-                    least = least.min(started.elapsed().as_secs_f64());
-                }
-                run += 1;
+        let started = Instant::now();
+        match *probe {
+            Probe::Verify(_) => {}
+            Probe::Draft(rows) => speculator.time_drafter(rows, position, false).await?,
+            // Where a round usually leaves something to extend over, it is a few rows.
+            Probe::Extend => speculator.time_drafter(4, position, true).await?,
+            Probe::Round(_) => {
+                speculator.round(&self.model, &self.sampler).await?;
             }
-            Ok(least)
-        };
-        let mut draft = Vec::new();
-        for rows in [1, 2, 4, 8, 16] {
-            draft.push((rows, time(rows, false).await?));
         }
-        Ok((draft, time(4, true).await?))
+        Ok(started.elapsed().as_secs_f64())
     }
 
     /// The costs that were measured or taken last, if there are any.

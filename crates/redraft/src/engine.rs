@@ -1,8 +1,8 @@
 //! A model ready to answer.
 
-use crate::Error;
 use crate::costs::Habits;
-use crate::generate::{GenerateOptions, TokenStream};
+use crate::generate::TokenStream;
+use crate::{Error, GenerateOptions};
 use redraft_decode::TokenId;
 use redraft_decode::draft::{Costs, Plan, Policy};
 use redraft_drafter::{DrafterFile, Quantization, TargetFingerprint};

@@ -1,130 +1,16 @@
 //! Streaming an answer.
 
+use crate::answer::{GenerateOptions, Generation, Stage, Step, Timings};
 use crate::costs::Habits;
 use crate::speculation::Rounds;
 use crate::{Engine, Error, LEAST_CONTEXT, Speculation};
-use redraft_decode::draft::{Origin, Plan, Policy, SpeculationStats};
+use redraft_decode::draft::{Extent, Origin, Plan, Policy};
 use redraft_decode::sampling::key_float;
-use redraft_decode::{LogProbs, SamplingParams, StopPolicy, StopReason, TokenId, log_probs};
+use redraft_decode::{StopPolicy, StopReason, TokenId, log_probs};
 use redraft_gpu::Pass;
-use redraft_model::{Batch, LogitRows, ModelError, RoundTrace, TreeKernel};
+use redraft_model::{Batch, LogitRows, ModelError};
 use redraft_text::{Detokenizer, StopMatcher};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use web_time::Instant;
-
-/// Stops an answer from elsewhere: another thread, a signal handler, a button. Clones share it.
-#[derive(Debug, Clone, Default)]
-pub struct CancelToken(Arc<AtomicBool>);
-
-impl CancelToken {
-    /// Stops the answer at the next token, or the prompt at its next chunk.
-    pub fn cancel(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether it was cancelled.
-    #[must_use]
-    pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// How to answer.
-#[derive(Debug, Clone)]
-pub struct GenerateOptions {
-    /// Most tokens of the answer.
-    pub max_tokens: u32,
-    /// How tokens are chosen; greedy by default.
-    pub sampling: SamplingParams,
-    /// Texts that end the answer; they are not part of it.
-    pub stop: Vec<String>,
-    /// With each token its log-probability and those of this many likeliest tokens.
-    pub log_probs: Option<u8>,
-    /// Stops the answer early.
-    pub cancel: CancelToken,
-    /// Go on after end-of-sequence tokens.
-    pub ignore_eos: bool,
-    /// Whether and how the answer is drafted ahead; its tokens do not depend on it.
-    pub speculation: Speculation,
-    /// At a temperature the drafter proposes with the noise that the target draws with, so that the two agree more often.
-    /// `false` is for measuring what that is worth.
-    pub coupled: bool,
-    /// Submit each round before the one before it is read, so that the device need not wait for the host; tokens are seen
-    /// one round late. With a fixed plan, and without log-probabilities and traces.
-    pub read_late: bool,
-    /// With the first token of each round its draft tree; rounds are slower then.
-    pub trace: bool,
-    /// Kernels of the tree that run on the CPU instead, to find one that is wrong; rounds are much slower then.
-    pub on_cpu: Vec<TreeKernel>,
-}
-
-impl Default for GenerateOptions {
-    fn default() -> Self {
-        Self {
-            max_tokens: 256,
-            sampling: SamplingParams::default(),
-            stop: Vec::new(),
-            log_probs: None,
-            cancel: CancelToken::default(),
-            ignore_eos: false,
-            speculation: Speculation::Off,
-            coupled: true,
-            read_late: false,
-            trace: false,
-            on_cpu: Vec::new(),
-        }
-    }
-}
-
-/// One token of an answer.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Step {
-    /// The token.
-    pub id: TokenId,
-    /// Text that is final with it: whole characters, nothing that might belong to a stop string. May be empty.
-    pub text: String,
-    /// Log-probabilities, if asked for.
-    pub log_probs: Option<LogProbs>,
-    /// Who proposed the token before the target confirmed it.
-    pub origin: Origin,
-    /// The tree of the round whose first token this is, if asked for.
-    pub trace: Option<RoundTrace>,
-}
-
-/// Where the time went.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Timings {
-    /// Seconds until the first token.
-    pub prefill_s: f64,
-    /// Seconds for the tokens after the first.
-    pub decode_s: f64,
-    /// Prompt tokens computed; those reused from the last sequence are not counted.
-    pub prefill_tokens: u32,
-    /// Tokens after the first.
-    pub decode_tokens: u32,
-}
-
-/// A finished answer.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Generation {
-    /// The answer, up to the stop string if there was one.
-    pub text: String,
-    /// The prompt.
-    pub prompt_ids: Vec<TokenId>,
-    /// All tokens of the answer, an end-of-sequence token included.
-    pub ids: Vec<TokenId>,
-    /// Why it ended.
-    pub stop_reason: StopReason,
-    /// Where the time went.
-    pub timings: Timings,
-    /// Prompt tokens whose keys and values were reused.
-    pub reused_tokens: u32,
-    /// What speculation did; `None` if it was off.
-    pub speculation: Option<SpeculationStats>,
-    /// Why speculation was given up in the middle of the answer, if it was.
-    pub warning: Option<String>,
-}
 
 /// An answer being made. Dropping it ends it; the tokens so far stay in the engine's sequence.
 #[derive(Debug)]
@@ -217,6 +103,23 @@ impl<'e> TokenStream<'e> {
     #[must_use]
     pub fn engine(&self) -> &Engine {
         self.engine
+    }
+
+    /// What the next call of [`Self::next`] begins with.
+    #[must_use]
+    pub fn stage(&self) -> Stage {
+        match (self.ended, self.ids.is_empty()) {
+            (Some(_), _) => Stage::Ended,
+            (None, true) if self.measures() => Stage::Measuring,
+            (None, true) => Stage::Prompt,
+            (None, false) => Stage::Answer,
+        }
+    }
+
+    /// Whether costs have to be measured before the first token.
+    fn measures(&self) -> bool {
+        let unknown = self.options.speculation == Speculation::Auto && self.engine.policy.is_none();
+        unknown && self.engine.context() >= LEAST_CONTEXT && !self.options.cancel.is_cancelled()
     }
 
     /// The next token, or `None` after the last.
@@ -318,12 +221,15 @@ impl<'e> TokenStream<'e> {
 
     /// Makes what speculation needs. What fails there is no reason not to answer: speculation is off then, and says why.
     async fn set_up_rounds(&mut self) {
+        let measures = self.measures();
         let Some(rounds) = &mut self.rounds else { return };
-        let unknown = self.options.speculation == Speculation::Auto && self.engine.policy.is_none();
         let mut ready = Ok(());
-        if unknown && self.engine.context() >= LEAST_CONTEXT {
+        if measures {
             // Measuring forgets the sequence.
-            ready = self.engine.measure_costs_unless(&self.options.cancel).await.map(|_| ());
+            let started = Instant::now();
+            let measured = self.engine.measure_costs(Extent::Bounded, &self.options.cancel).await;
+            ready = measured.map(|_| ());
+            self.timings.measuring_s = started.elapsed().as_secs_f64();
             self.engine.reset();
             (self.reused, self.reusable, rounds.unseen) = (0, 0, 0);
         }

@@ -22,6 +22,7 @@
 //! Output is a function of prompt, seed, parameters and adapter: a row of a batch is computed by the same operations
 //! in the same order whatever else is in the batch, see `redraft_model::Path`.
 
+mod answer;
 mod chat;
 mod costs;
 mod drafters;
@@ -30,15 +31,17 @@ mod error;
 mod generate;
 mod speculation;
 
+pub use answer::{CancelToken, GenerateOptions, Generation, Stage, Step, Timings};
 pub use chat::Chat;
+pub use costs::Measured;
 pub use drafters::{DrafterSearch, FoundDrafter};
 pub use engine::{
     Engine, EngineOptions, ForwardOutput, HostStep, Rows, Want, check_adapter, check_adapter_on,
 };
 pub use error::Error;
-pub use generate::{CancelToken, GenerateOptions, Generation, Step, Timings, TokenStream};
+pub use generate::TokenStream;
 pub use redraft_decode::draft::{
-    Costs, Curve, DepthStats, Gate, Origin, Plan, PlanError, PlanRun, SpeculationStats, Tables,
+    Costs, Curve, DepthStats, Extent, Gate, Origin, Plan, PlanError, PlanRun, SpeculationStats, Tables,
 };
 pub use redraft_decode::sampling::MAX_VOCAB;
 pub use redraft_decode::{LogProb, LogProbs, SamplingParams, StopReason, TokenId};

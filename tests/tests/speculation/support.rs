@@ -1,7 +1,8 @@
 //! Proposers whose acceptance is known, and answers with and without them.
 
 use redraft::{
-    Engine, Gate, GenerateOptions, Generation, OracleEntry, Origin, Plan, Speculation, Step, TokenId,
+    Engine, Gate, GenerateOptions, Generation, OracleEntry, Origin, Plan, RoundTrace, Speculation, Step,
+    TokenId, TreeKernel,
 };
 use redraft_testing::Prng;
 use redraft_tests::answer;
@@ -107,4 +108,21 @@ pub(crate) fn runs(steps: &[Step]) -> Vec<usize> {
         }
     }
     runs
+}
+
+/// The trees that were asked for.
+pub(crate) fn traces(steps: &[Step]) -> Vec<RoundTrace> {
+    steps.iter().filter_map(|step| step.trace.clone()).collect()
+}
+
+/// The answer with a plan and its trees, kernels of `on_cpu` replaced by their twins.
+pub(crate) fn traced(
+    engine: &mut Engine,
+    prompt: &[TokenId],
+    options: &GenerateOptions,
+    plan: Plan,
+    on_cpu: &[TreeKernel],
+) -> (Vec<Step>, Generation) {
+    let options = GenerateOptions { trace: true, on_cpu: on_cpu.to_vec(), ..options.clone() };
+    speculated(engine, prompt, &options, plan)
 }

@@ -1,29 +1,12 @@
-//! The trees themselves: kernels against their twins, drafters against their reference.
+//! The trees themselves: kernels against their twins, and what a round leaves behind.
 
-use crate::support::{assert_same, entries, plans, speculated};
+use crate::support::{assert_same, entries, plans, speculated, traced, traces};
 use pollster::block_on;
 use redraft::{
-    CaptureLayers, Engine, EngineOptions, GenerateOptions, Generation, Origin, Plan, Quantization,
-    RoundTrace, Rows, SamplingParams, Speculation, Step, TokenId, TreeKernel, Want,
+    Engine, EngineOptions, GenerateOptions, Plan, SamplingParams, Speculation, TokenId, TreeKernel,
 };
-use redraft_testing::reference::{self, DraftOutput, DraftRow, KvType};
-use redraft_testing::{Forward, TinyDrafter, TinyModel};
-use redraft_tests::{answer, ids, load, tiny, tokens};
-
-fn traces(steps: &[Step]) -> Vec<RoundTrace> {
-    steps.iter().filter_map(|step| step.trace.clone()).collect()
-}
-
-fn traced(
-    engine: &mut Engine,
-    prompt: &[TokenId],
-    options: &GenerateOptions,
-    plan: Plan,
-    on_cpu: &[TreeKernel],
-) -> (Vec<Step>, Generation) {
-    let options = GenerateOptions { trace: true, on_cpu: on_cpu.to_vec(), ..options.clone() };
-    speculated(engine, prompt, &options, plan)
-}
+use redraft_testing::{TinyDrafter, TinyModel};
+use redraft_tests::{answer, load, tiny, tokens};
 
 #[test]
 fn every_kernel_is_its_twin() {
@@ -82,158 +65,6 @@ fn twins(mut engine: Engine) {
         }
     }
     assert!(rounds > 60, "only {rounds} trees");
-}
-
-/// Log-probabilities of the target's tokens under draft logits.
-struct Said(Vec<(u32, f32)>);
-
-impl Said {
-    fn new(drafter: &reference::Drafter, output: &DraftOutput) -> Self {
-        let greatest = output.logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let sum: f32 = output.logits.iter().map(|l| (l - greatest).exp()).sum();
-        let token = |at| drafter.token(at).expect("a row of the head");
-        Self(output.logits.iter().enumerate().map(|(at, l)| (token(at), l - greatest - sum.ln())).collect())
-    }
-
-    fn of(&self, token: TokenId) -> f32 {
-        self.0.iter().find(|(id, _)| *id == token.0).expect("a token of the draft vocabulary").1
-    }
-
-    fn best(&self) -> f32 {
-        self.0.iter().map(|(_, log_q)| *log_q).fold(f32::NEG_INFINITY, f32::max)
-    }
-}
-
-/// Compares what was proposed below a node with what the reference makes of it, all the way down.
-struct Walk<'a> {
-    drafter: reference::Drafter,
-    trace: &'a RoundTrace,
-    compared: usize,
-    second_passes: usize,
-}
-
-impl Walk<'_> {
-    /// `score`: of the node before a second pass of its parent raised it, which is what its first-pass children add to.
-    fn node(&mut self, at: usize, output: &DraftOutput, chain: &[usize], score: f32) {
-        let node = &self.trace.nodes[at];
-        let said = Said::new(&self.drafter, output);
-        let unsure = node.unsure.expect("an evaluated node");
-        assert!((unsure - (1.0 - said.best().exp())).abs() < 2e-3, "node {at}: {unsure}");
-        let children: Vec<usize> =
-            (0..self.trace.nodes.len()).filter(|child| self.trace.nodes[*child].parent == Some(at)).collect();
-        let close = |child: usize, expected: f32| {
-            let found = self.trace.nodes[child].score;
-            assert!((found - expected).abs() < 1e-2, "child {child} of {at}: {found}, expected {expected}");
-        };
-        let position = self.trace.start as usize - 1 + node.depth as usize;
-        let mut refined = None;
-        if node.reconsidered {
-            let row =
-                DraftRow { token: node.token.0, position, chain, second_pass: true, feature: &output.hidden };
-            refined = self.drafter.step(&[row]).expect("a valid row").pop();
-        }
-        let again = refined.as_ref().map(|output| Said::new(&self.drafter, output));
-        let mut compared = 0;
-        for child in &children {
-            let token = self.trace.nodes[*child].token;
-            let first = score + said.of(token);
-            match (self.trace.nodes[*child].origin, &again) {
-                (Origin::Refined, Some(again)) => close(*child, node.score + again.of(token)),
-                // A second pass may have raised it.
-                (Origin::Drafted, Some(again)) if self.trace.nodes[*child].score > first + 1e-2 => {
-                    close(*child, node.score + again.of(token));
-                }
-                (Origin::Drafted, _) => close(*child, first),
-                (origin, _) => panic!("child {child} of {at} is from {origin:?}"),
-            }
-            compared += 1;
-        }
-        self.compared += compared;
-        self.second_passes += usize::from(node.reconsidered);
-        for child in children {
-            let node = &self.trace.nodes[child];
-            if node.unsure.is_some() {
-                let row = DraftRow {
-                    token: node.token.0,
-                    position: position + 1,
-                    chain,
-                    second_pass: false,
-                    feature: match (node.origin, &refined) {
-                        (Origin::Refined, Some(refined)) => &refined.hidden,
-                        _ => &output.hidden,
-                    },
-                };
-                let output = self.drafter.step(&[row]).expect("a valid row").pop().expect("one row");
-                let longer: Vec<usize> = chain.iter().copied().chain([output.slot]).collect();
-                let own = match (node.origin, &again) {
-                    (Origin::Refined, _) => node.score,
-                    _ => score + said.of(node.token),
-                };
-                self.node(child, &output, &longer, own);
-            }
-        }
-    }
-}
-
-fn against_the_reference(name: &str, shape: &TinyDrafter, plan: Plan, strict: bool) {
-    let file = tiny(&shape.target);
-    let drafter = shape.to_file().expect("a possible drafter");
-    let options = EngineOptions {
-        drafter: Some(drafter.clone()),
-        drafter_quantization: Some(Quantization::F32),
-        strict,
-        ..EngineOptions::default()
-    };
-    let mut engine = load(name, &file, options);
-    let layers = CaptureLayers::At(shape.captures.to_vec());
-    let mut features =
-        block_on(Engine::load(&file, EngineOptions { captures: layers, ..EngineOptions::default() }, |_| {}))
-            .expect("a loadable model");
-    let target = Forward::load(&file).expect("a valid file");
-    let prompt = tokens(4, 70, 320);
-    let options = GenerateOptions { max_tokens: 8, ignore_eos: true, ..GenerateOptions::default() };
-    let (steps, generation) = traced(&mut engine, &prompt, &options, plan, &[]);
-    let whole: Vec<TokenId> = prompt.iter().chain(&generation.ids).copied().collect();
-    let (mut compared, mut second_passes) = (0, 0);
-    for trace in traces(&steps).iter().take(3) {
-        let start = trace.start as usize;
-        assert_eq!(trace.nodes[0].token, whole[start], "the root is the token behind the committed ones");
-        features.reset();
-        let want = Want { logits: Rows::None, captures: true };
-        let captured = block_on(features.forward(&whole[..start], want)).expect("fits").captures;
-        let width = shape.target.hidden;
-        let rows: Vec<f32> = (0..start)
-            .flat_map(|row| {
-                let captured = &captured;
-                (0..3)
-                    .flat_map(move |layer| captured[(layer * start + row) * width..][..width].iter().copied())
-            })
-            .collect();
-        let mut reference =
-            reference::Drafter::load(&drafter, &target).expect("a valid drafter").with_kv(KvType::F16);
-        let last = reference
-            .extend(&rows, &ids(&whole[1..=start]))
-            .expect("as many tokens as features")
-            .pop()
-            .expect("at least one row");
-        let mut walk = Walk { drafter: reference, trace, compared: 0, second_passes: 0 };
-        walk.node(0, &last, &[], 0.0);
-        compared += walk.compared;
-        second_passes += walk.second_passes;
-    }
-    assert!(compared > 12, "only {compared} nodes were compared");
-    assert!(plan.reconsider == 0 || second_passes > 3, "only {second_passes} second passes");
-}
-
-#[test]
-fn drafters_compute_what_their_reference_does() {
-    let plan = Plan { refined: 3, ..Plan::reconsider(20, 4, 3, 4, 3, 2) };
-    let everything = TinyDrafter { tables: false, ..TinyDrafter::with_everything() };
-    against_the_reference("speculation.reference.plain", &TinyDrafter::default(), plan, false);
-    against_the_reference("speculation.reference.everything", &everything, plan, false);
-    let expanded = Plan { expand_refined: true, ..plan };
-    against_the_reference("speculation.reference.expanded", &everything, expanded, true);
-    against_the_reference("speculation.reference.chain", &everything, Plan::chain(5), true);
 }
 
 #[test]

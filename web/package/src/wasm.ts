@@ -95,6 +95,8 @@ export interface AnswerReport {
   readonly stopReason: 'eos' | 'stop' | 'length' | 'context' | 'cancelled';
   readonly timings: {
     readonly prefillSeconds: number;
+    /** Of those, what the first automatic answer took to measure what steps cost. */
+    readonly measuringSeconds: number;
     readonly prefillTokens: number;
     readonly decodeSeconds: number;
     readonly decodeTokens: number;

@@ -59,6 +59,7 @@ struct Report<'a> {
 #[derive(Serialize)]
 struct TimingsReport {
     load_s: f64,
+    /// Seconds from loading to the first token, measuring what steps cost included.
     prefill_s: f64,
     decode_s: f64,
     prefill_tokens_per_s: f64,
@@ -106,7 +107,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), CliError> {
         report.speculation = generation
             .speculation
             .as_ref()
-            .and_then(|stats| speculate::Report::new(choice.speculation, stats, phases));
+            .and_then(|stats| speculate::Report::new(choice.speculation, stats, phases, measuring(&loaded)));
         output::emit_json(&report)?;
     } else if !generation.text.ends_with('\n') {
         output::emit("\n")?;
@@ -181,6 +182,8 @@ fn report<'a>(
     logprobs: bool,
 ) -> Report<'a> {
     let timings = &generation.timings;
+    // Whoever waits for the first token waits for that too.
+    let prefill_s = timings.prefill_s + measuring(loaded);
     Report {
         text: &generation.text,
         prompt_ids: generation.prompt_ids.iter().map(|id| id.0).collect(),
@@ -188,9 +191,9 @@ fn report<'a>(
         stop_reason: generation.stop_reason.as_str(),
         timings: TimingsReport {
             load_s: loaded.seconds,
-            prefill_s: timings.prefill_s,
+            prefill_s,
             decode_s: timings.decode_s,
-            prefill_tokens_per_s: rate(timings.prefill_tokens, timings.prefill_s),
+            prefill_tokens_per_s: rate(timings.prefill_tokens, timings.prompt_s()),
             decode_tokens_per_s: rate(timings.decode_tokens, timings.decode_s),
         },
         adapter: loaded.engine.adapter().into(),
@@ -203,6 +206,11 @@ fn token_report(step: Step) -> Option<TokenReport> {
     let log_probs = step.log_probs?;
     let top = log_probs.top.iter().map(|l| TopReport { id: l.token.0, logprob: l.log_prob }).collect();
     Some(TokenReport { id: step.id.0, text: step.text, logprob: log_probs.chosen.log_prob, top })
+}
+
+/// Seconds that measuring what steps cost took before the answer.
+fn measuring(loaded: &loading::Loaded) -> f64 {
+    loaded.measured.as_ref().map_or(0.0, |measured| measured.seconds)
 }
 
 /// Tokens per second; 0 when nothing was measured, so that JSON has a number.
@@ -218,7 +226,7 @@ pub(crate) fn summary(generation: &Generation) -> String {
         generation.ids.len(),
         rate(timings.decode_tokens, timings.decode_s),
         timings.prefill_tokens,
-        rate(timings.prefill_tokens, timings.prefill_s),
+        rate(timings.prefill_tokens, timings.prompt_s()),
         generation.reused_tokens,
         generation.stop_reason.as_str()
     )

@@ -74,8 +74,10 @@ pub(crate) fn run(args: &TreeArgs) -> Result<(), CliError> {
     let prompt = args.prompt.read()?;
     let mut loaded = choice.load(&args.engine, &args.speculation, Timing::Off)?;
     let ids = prompt.encode(&loaded.engine)?;
-    let (generation, traces) = answer(&mut loaded, &ids, &choice, args, to_stdout == [false, false])?;
+    let text = Text { open: to_stdout == [false, false], files: args.json.is_some() || args.svg.is_some() };
+    let (generation, traces) = answer(&mut loaded, &ids, &choice, args, text)?;
     let tokenizer = loaded.engine.tokenizer();
+    let mut outputs = Vec::new();
     if let Some(file) = &args.json {
         let report = Report {
             text: &generation.text,
@@ -85,10 +87,15 @@ pub(crate) fn run(args: &TreeArgs) -> Result<(), CliError> {
             rounds: tree::to_json(&traces, &|token| word(tokenizer, token)),
         };
         let text = serde_json::to_string_pretty(&report).map_err(|error| CliError::Output(error.into()))?;
-        write(file, &(text + "\n"))?;
+        outputs.push((file, text + "\n"));
     }
     if let Some(file) = &args.svg {
-        write(file, &tree::to_svg(&traces, &|token| word(tokenizer, token)))?;
+        outputs.push((file, tree::to_svg(&traces, &|token| word(tokenizer, token))));
+    }
+    // Standard output comes last: nobody may be reading it any more.
+    outputs.sort_by_key(|(file, _)| *file == "-");
+    for (file, text) in outputs {
+        write(file, &text)?;
     }
     if let Some(warning) = &generation.warning {
         output::warning(format_args!("speculation was given up: {warning}"));
@@ -102,13 +109,32 @@ pub(crate) fn run(args: &TreeArgs) -> Result<(), CliError> {
     }
 }
 
-/// The answer and its trees, which are printed as they come if `show`.
+/// The trees as text on standard output.
+struct Text {
+    /// Whether they are wanted there, and somebody reads them.
+    open: bool,
+    /// Whether there are files to write, too.
+    files: bool,
+}
+
+impl Text {
+    /// A reader that went away (`| head`) wants no more text; files are wanted all the same.
+    fn emit(&mut self, text: &str) -> Result<(), CliError> {
+        match output::emit(text) {
+            Err(error) if self.files && error.is_broken_pipe() => self.open = false,
+            other => other?,
+        }
+        Ok(())
+    }
+}
+
+/// The answer and its trees, which are printed as they come.
 fn answer(
     loaded: &mut Loaded,
     ids: &[TokenId],
     choice: &Choice,
     args: &TreeArgs,
-    show: bool,
+    mut text: Text,
 ) -> Result<(Generation, Vec<RoundTrace>), CliError> {
     let options = options(args, choice.speculation);
     let _guard = interrupt::Guard::new(options.cancel.clone());
@@ -119,16 +145,16 @@ fn answer(
     while let Some(step) = block_on(stream.next())? {
         let Some(trace) = step.trace else { continue };
         traces.push(trace);
-        if let Some(trace) = traces.last().filter(|_| show) {
+        if let Some(trace) = traces.last().filter(|_| text.open) {
             let words = |token| word(&tokenizer, token);
-            output::emit(&tree::to_text(traces.len(), trace, &words, args.all, colour))?;
-            output::emit("\n")?;
+            let shown = tree::to_text(traces.len(), trace, &words, args.all, colour);
+            text.emit(&(shown + "\n"))?;
         }
     }
     let generation = stream.finish();
-    if show {
-        let text = output::printable(&generation.text, io::stdout().is_terminal());
-        output::emit(&format!("answer: {text}\n"))?;
+    if text.open {
+        let answer = output::printable(&generation.text, io::stdout().is_terminal());
+        text.emit(&format!("answer: {answer}\n"))?;
     }
     Ok((generation, traces))
 }

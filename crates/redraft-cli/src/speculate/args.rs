@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use redraft::{Engine, Plan, Speculation};
+use redraft::{Engine, Extent, Plan, Speculation};
 
 use super::{ShapeArgs, costs, default_drafter, drafter};
 use crate::args::EngineArgs;
@@ -199,11 +199,26 @@ impl Choice {
         if let Some(path) = self.drafter.as_deref().filter(|_| args.stats) {
             output::note(format_args!("drafter {}", path.display()));
         }
+        // The control takes its candidates from the first pass.
+        if let Some(drafter) =
+            drafter.as_ref().filter(|_| self.mode == Mode::Reconsider && !args.draft.shape.control)
+        {
+            drafter.note_second_passes();
+        }
         let mut loaded = loading::load(engine, drafter, timing)?;
         if self.mode == Mode::Auto && loaded.engine.context() >= redraft::LEAST_CONTEXT {
             args.draft.prepare(&mut loaded.engine)?;
             let key = loaded.cost_key(engine)?;
-            costs::prepare(&mut loaded.engine, &key, args.remeasure)?;
+            loaded.measured = match args.remeasure {
+                true => Some(costs::measure(&mut loaded.engine, &key, Extent::Bounded)?),
+                false => costs::prepare(&mut loaded.engine, &key)?,
+            };
+            if let Some(measured) = loaded.measured.as_ref().filter(|_| args.stats) {
+                output::note(format_args!(
+                    "measuring took {:.2} s, as long as {:.1} plain steps",
+                    measured.seconds, measured.steps
+                ));
+            }
         }
         Ok(loaded)
     }

@@ -1,4 +1,5 @@
-//! Costs of steps and rounds, kept between runs: an automatic choice needs them and measuring takes about a second.
+//! Costs of steps and rounds, kept between runs: an automatic choice needs them, and measuring takes about twenty plain
+//! steps.
 //!
 //! They are remembered under all that they depend on. What cannot be read is measured again.
 
@@ -6,7 +7,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use pollster::block_on;
-use redraft::{Costs, Curve, Engine};
+use redraft::{CancelToken, Costs, Curve, Engine, Extent, Measured};
 use serde::{Deserialize, Serialize};
 
 use crate::error::CliError;
@@ -103,15 +104,14 @@ impl CostKey {
     }
 }
 
-/// Gives the engine what an automatic choice needs: kept costs, or with `remeasure` or without any, measured ones.
-pub(crate) fn prepare(engine: &mut Engine, key: &CostKey, remeasure: bool) -> Result<Costs, CliError> {
-    let file = key.file();
-    if let Some(file) = file.as_ref().filter(|_| !remeasure) {
-        match read(file, key) {
+/// Gives the engine what an automatic choice needs: kept costs, or where there are none, measured ones, which are returned.
+pub(crate) fn prepare(engine: &mut Engine, key: &CostKey) -> Result<Option<Measured>, CliError> {
+    if let Some(file) = key.file() {
+        match read(&file, key) {
             Ok(Some(costs)) => {
                 engine.set_costs(&costs)?;
                 log::info!("costs of steps from {}", file.display());
-                return Ok(costs);
+                return Ok(None);
             }
             Ok(None) => {}
             Err(reason) => output::note(format_args!(
@@ -120,21 +120,35 @@ pub(crate) fn prepare(engine: &mut Engine, key: &CostKey, remeasure: bool) -> Re
             )),
         }
     }
-    let spinner = progress::spinner("measuring what steps cost");
-    let costs = block_on(engine.measure_costs());
+    measure(engine, key, Extent::Bounded).map(Some)
+}
+
+/// Measures, tells that it does, gives the engine the costs, and keeps them for later runs.
+pub(crate) fn measure(engine: &mut Engine, key: &CostKey, extent: Extent) -> Result<Measured, CliError> {
+    // Nothing else is seen before the first token, and on a software adapter that takes a while.
+    let told = match extent {
+        Extent::Bounded => "measuring what speculation costs on this adapter (once)",
+        Extent::Whole => "measuring what steps and rounds cost on this adapter",
+    };
+    let spinner = progress::spinner(told);
+    if spinner.is_hidden() {
+        output::note(format_args!("{told}…"));
+    }
+    let measured = block_on(engine.measure_costs(extent, &CancelToken::default()));
     spinner.finish_and_clear();
-    let costs = costs?;
-    if let Some(file) = file {
-        let kept = Kept { key: key.clone(), costs: (&costs).into() };
+    let measured = measured?;
+    log::info!("measuring took {:.2} s, {:.1} plain steps", measured.seconds, measured.steps);
+    if let Some(file) = key.file() {
+        let kept = Kept { key: key.clone(), costs: (&measured.costs).into() };
         let written = serde_json::to_vec_pretty(&kept)
             .map_err(Into::into)
             .and_then(|bytes| loading::store(&file, &bytes));
-        // Only a second is lost if this fails.
+        // Only the measurement is lost if this fails.
         if let Err(error) = written {
             log::warn!("cannot keep the costs of steps in {}: {error}", file.display());
         }
     }
-    Ok(costs)
+    Ok(measured)
 }
 
 /// The costs in `file`; none if there is no such file or it is of something else.

@@ -65,6 +65,20 @@ pub(crate) fn read(path: &Path) -> Result<DrafterInput, CliError> {
     }
 }
 
+impl DrafterInput {
+    /// Tells that second passes are wanted of a drafter that was never trained for them.
+    pub(crate) fn note_second_passes(&self) {
+        let reconsider = self.file.reconsider();
+        if reconsider.embedding.is_none() && reconsider.rank.is_none() {
+            output::note(format_args!(
+                "note: drafter {} has no trained second pass; reconsidering with it costs rows and rescues little, \
+                 --speculate tree does without",
+                self.path
+            ));
+        }
+    }
+}
+
 /// Whether what is missing is what a config.json can say.
 fn is_configuration(field: &str) -> bool {
     field.starts_with("metadata key") || field == "redraft.config"

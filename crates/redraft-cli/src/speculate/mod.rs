@@ -10,7 +10,7 @@ mod report;
 mod shape;
 
 pub(crate) use self::args::{Choice, DraftArgs, Mode, SpeculationArgs, check_drafter};
-pub(crate) use self::costs::{CostKey, prepare};
+pub(crate) use self::costs::{CostKey, measure};
 pub(crate) use self::drafter::{DrafterInput, read as read_drafter};
 use self::find::default_drafter;
 pub(crate) use self::find::find as find_drafter;

@@ -77,6 +77,8 @@ pub(crate) struct Report {
     acceptance_by_depth: Vec<f64>,
     /// Null where the adapter has no timestamps.
     phase_ms: Option<PhaseMs>,
+    /// Seconds before the first token in which it was measured what steps cost; 0 where that was known.
+    measuring_s: f64,
     history: Vec<RunReport>,
 }
 
@@ -86,6 +88,7 @@ impl Report {
         speculation: Speculation,
         stats: &SpeculationStats,
         phase_ms: Option<PhaseMs>,
+        measuring_s: f64,
     ) -> Option<Self> {
         Some(Self {
             plan: PlanReport::of(speculation)?,
@@ -100,6 +103,7 @@ impl Report {
             lookup_hits: stats.lookup_hits,
             acceptance_by_depth: acceptance_by_depth(stats),
             phase_ms,
+            measuring_s,
             history: stats.history.iter().map(RunReport::from).collect(),
         })
     }
@@ -235,7 +239,7 @@ mod tests {
     #[test]
     fn json_has_the_promised_shape() {
         let plan = Plan { gate: Gate::Entropy, lookup: true, ..Plan::default() };
-        let report = Report::new(Speculation::Plan(plan), &stats(), None).unwrap();
+        let report = Report::new(Speculation::Plan(plan), &stats(), None, 0.25).unwrap();
         let expected = serde_json::json!({
             "plan": {
                 "mode": "reconsider", "nodes": 15, "depth": 5, "width": 4, "children": 4, "reconsider": 2,
@@ -243,6 +247,7 @@ mod tests {
             },
             "rounds": 4, "drafted": 60, "accepted": 6, "tau": 2.5, "reconsidered": 8, "refined": 5, "rescues": 1,
             "duplicates": 3, "lookup_hits": 2, "acceptance_by_depth": [0.75, 0.5], "phase_ms": null,
+            "measuring_s": 0.25,
             "history": [
                 {
                     "plan": {
@@ -255,8 +260,8 @@ mod tests {
             ],
         });
         assert_eq!(serde_json::to_value(&report).unwrap(), expected);
-        assert!(Report::new(Speculation::Off, &stats(), None).is_none());
-        let auto = Report::new(Speculation::Auto, &SpeculationStats::default(), None).unwrap();
+        assert!(Report::new(Speculation::Off, &stats(), None, 0.0).is_none());
+        let auto = Report::new(Speculation::Auto, &SpeculationStats::default(), None, 0.0).unwrap();
         let auto = serde_json::to_value(&auto).unwrap();
         assert_eq!((&auto["plan"]["mode"], &auto["tau"]), (&"auto".into(), &serde_json::Value::Null));
     }

@@ -11,6 +11,7 @@ mod scene;
 mod server;
 mod speculation;
 mod train;
+mod trees;
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -9,7 +9,7 @@ use crate::scene::{Scene, keys};
 use crate::{expect, redraft, text};
 
 /// Keys of `speculation` in `generate --json`.
-const REPORT: [&str; 13] = [
+const REPORT: [&str; 14] = [
     "plan",
     "rounds",
     "drafted",
@@ -22,15 +22,16 @@ const REPORT: [&str; 13] = [
     "lookup_hits",
     "acceptance_by_depth",
     "phase_ms",
+    "measuring_s",
     "history",
 ];
 
 /// A prompt in which everything comes twice.
-const TWICE: &str = "one two three four five six one two three four five six one two";
+pub(crate) const TWICE: &str = "one two three four five six one two three four five six one two";
 
 impl Scene {
     /// Writes a drafter and returns its path.
-    fn drafter(&self, name: &str, drafter: &TinyDrafter) -> String {
+    pub(crate) fn drafter(&self, name: &str, drafter: &TinyDrafter) -> String {
         let path = self.path(name);
         fs::write(&path, drafter.to_file().unwrap().write()).unwrap();
         path
@@ -68,7 +69,7 @@ fn check_phases(phases: &Value, timestamps: bool) {
     }
 }
 
-fn drafter() -> TinyDrafter {
+pub(crate) fn drafter() -> TinyDrafter {
     TinyDrafter { target: Scene::target(), tables: true, ..TinyDrafter::default() }
 }
 
@@ -202,6 +203,19 @@ fn auto_is_the_default_with_a_drafter_and_remembers_costs() {
     let value = scene.answer(&["--speculate", "auto"]);
     assert_eq!((&value["ids"], &value["speculation"]["plan"]["mode"]), (&plain["ids"], &json!("auto")));
     assert_eq!(kept().len(), 1);
+    // Whoever waits for the first token is told what for, also where nobody looks at a terminal.
+    let measuring = &value["speculation"]["measuring_s"];
+    assert!(measuring.as_f64() > Some(0.0) && value["timings"]["prefill_s"].as_f64() > measuring.as_f64());
+    let told = "measuring what speculation costs on this adapter (once)…";
+    for (flags, measures) in [(&["--remeasure", "--stats"][..], true), (&["--stats"], false)] {
+        let common = ["generate", "Hi", "-n", "2", "--speculate", "auto"];
+        let output = scene.run(&[&common[..], flags].concat());
+        expect(&output, 0, &[]);
+        let stderr = text(&output.stderr);
+        assert_eq!(stderr.matches(told).count(), usize::from(measures), "{stderr}");
+        assert_eq!(stderr.contains("measuring took"), measures, "{stderr}");
+    }
+    assert_eq!(scene.answer(&["--speculate", "auto"])["speculation"]["measuring_s"], 0.0, "it was known");
     // A drafter beside the model is the model's.
     scene.drafter("tiny.drafter.safetensors", &drafter());
     let value = scene.answer(&[]);
@@ -239,6 +253,25 @@ fn auto_is_the_default_with_a_drafter_and_remembers_costs() {
     // What its trees reconsider can be said.
     let value = scene.answer(&["--speculate", "auto", "--gate", "random", "--reconsider", "3", "--lookup"]);
     assert_eq!((&value["ids"], &value["speculation"]["plan"]["mode"]), (&plain["ids"], &json!("auto")));
+}
+
+#[test]
+fn second_passes_of_a_drafter_that_has_none_are_noted() {
+    let Some(scene) = Scene::new("second_passes_of_a_drafter_that_has_none_are_noted") else { return };
+    let trained = scene.drafter("trained.safetensors", &drafter());
+    let untrained = TinyDrafter { pass_embedding: false, tables: false, ..drafter() };
+    let untrained = scene.drafter("untrained.safetensors", &untrained);
+    for (flags, file, noted) in [
+        (&["--speculate", "reconsider"][..], &untrained, true),
+        (&["--speculate", "reconsider", "--control"], &untrained, false),
+        (&["--speculate", "tree"], &untrained, false),
+        (&["--speculate", "reconsider"], &trained, false),
+    ] {
+        let output = scene.run(&[&["generate", "x", "-n", "2", "--drafter", file], flags].concat());
+        expect(&output, 0, &[]);
+        let stderr = text(&output.stderr);
+        assert_eq!(stderr.contains("no trained second pass"), noted, "{flags:?} {file}: {stderr}");
+    }
 }
 
 #[test]
@@ -492,71 +525,4 @@ fn usage_is_checked_before_anything_is_looked_for() {
     ] {
         expect(&redraft(home.path(), arguments).output().unwrap(), 2, &["--help"]);
     }
-}
-
-#[test]
-fn trees_are_shown_and_written() {
-    let Some(scene) = Scene::new("trees_are_shown_and_written") else { return };
-    let file = scene.drafter("d.safetensors", &drafter());
-    let (json, svg) = (scene.path("t.json"), scene.path("t.svg"));
-    let common = ["tree", TWICE, "-n", "8", "--ignore-eos", "--drafter", &file];
-    let output = scene.run(&[&common[..], &["--lookup", "--json", &json, "--svg", &svg, "--stats"]].concat());
-    expect(&output, 0, &["speculation: reconsider", "with lookup"]);
-    let shown = text(&output.stdout);
-    assert!(!shown.contains('\x1b'), "colour in a pipe");
-    for words in
-        ["round 1 after", "└─ ", "depth  1", "row  1", "drafted", "rejected", "not verified)", "answer: "]
-    {
-        assert!(shown.contains(words), "{words:?} is not in: {shown}");
-    }
-    let value: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
-    assert_eq!(keys(&value), ["text", "prompt_ids", "ids", "stop_reason", "rounds"]);
-    let rounds = value["rounds"].as_array().unwrap();
-    assert_eq!(shown.matches("round ").count(), rounds.len());
-    let mut known = value["prompt_ids"].as_array().unwrap().len();
-    let ids = value["ids"].as_array().unwrap();
-    for round in rounds {
-        assert_eq!(keys(round), ["plan", "start", "nodes", "accepted"]);
-        assert_eq!(round["start"], known, "the root is the last token");
-        let nodes = round["nodes"].as_array().unwrap();
-        assert_eq!(
-            keys(&nodes[0]),
-            ["token", "text", "parent", "depth", "score", "pass", "unsure", "reconsidered", "row", "fate"]
-        );
-        let at = known - value["prompt_ids"].as_array().unwrap().len();
-        let path: Vec<_> = round["accepted"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|i| &nodes[usize::try_from(i.as_u64().unwrap()).unwrap()])
-            .collect();
-        for (node, id) in path.iter().zip(&ids[at..]) {
-            assert_eq!(node["token"], *id, "accepted tokens are the answer's");
-        }
-        known += path.len();
-        assert!(nodes.iter().filter(|node| !node["row"].is_null()).count() > 1);
-    }
-    let picture = fs::read_to_string(&svg).unwrap();
-    assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
-
-    // Outputs that cannot be, before anything runs.
-    let folder = scene.path("");
-    expect(&scene.run(&[&common[..], &["--json", &json, "--svg", &json]].concat()), 2, &["same file"]);
-    expect(&scene.run(&[&common[..], &["--svg", &file]].concat()), 2, &["--svg", "reads this file"]);
-    expect(&scene.run(&[&common[..], &["--svg", &folder]].concat()), 1, &["cannot write"]);
-    assert!(fs::metadata(&file).unwrap().len() > 10_000, "the drafter is still there");
-
-    // To standard output, all nodes, and without a drafter.
-    let value = scene.json(&["tree", TWICE, "-n", "40", "--ignore-eos", "--json", "-"]);
-    assert_eq!(value["rounds"][0]["plan"]["mode"], "lookup");
-    let output = scene.run(&[&common[..], &["--speculate", "tree", "--all"]].concat());
-    expect(&output, 0, &[]);
-    assert!(text(&output.stdout).contains("pruned") && !text(&output.stdout).contains("not verified)"));
-    let output = scene.run(&[&common[..], &["--svg", "-"]].concat());
-    expect(&output, 0, &[]);
-    assert!(text(&output.stdout).starts_with("<svg "));
-    let nowhere = scene.path("absent/t.json");
-    let output = scene.run(&["tree", "x", "-n", "2", "--json", &nowhere]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("cannot write"), "{}", text(&output.stderr));
 }

@@ -4,7 +4,8 @@
 //! `draft_rows` is [`Pool::rows`], `lookup_scan` and `lookup_grow` are [`draft_lookup`], and [`tree_prune`],
 //! [`tree_layout`] and [`tree_accept`] have the names of theirs. They share the shape of a round, [`Plan`], and the fitted
 //! [`Tables`]. [`Draft`] runs them one behind the other for any
-//! [`Drafter`]; [`Policy`] picks the plan of the next round, [`SpeculationStats`] counts what came of it.
+//! [`Drafter`]; [`Policy`] picks the plan of the next round by what a [`Survey`] measured and by what came of rounds, and
+//! [`SpeculationStats`] counts it.
 //!
 //! ```
 //! use redraft_decode::TokenId;
@@ -37,6 +38,7 @@ mod prune;
 mod round;
 mod rows;
 mod stats;
+mod survey;
 mod tables;
 
 pub use accept::{Accept, Stop, tree_accept};
@@ -52,4 +54,5 @@ pub use prune::{Layout, Origin, tree_layout, tree_prune};
 pub use round::{Draft, DraftError, Drafter, NoDrafter, Pass, Row, Step, draft};
 pub use rows::random;
 pub use stats::{DepthStats, HISTORY, PlanRun, RoundStats, SpeculationStats};
+pub use survey::{Extent, Probe, Survey};
 pub use tables::{EDGE_WORDS, GAIN_WORDS, LOOKUP_WORDS, TABLE_WORDS, Tables, TablesError};

@@ -368,6 +368,34 @@ mod tests {
     }
 
     #[test]
+    fn uncertainty_is_that_of_the_distribution() {
+        let ids: Vec<TokenId> = (0..300).map(TokenId).collect();
+        let mut prng = redraft_testing::Prng::new(9);
+        let mut apart = 0;
+        for spread in [0.5_f32, 2.0, 6.0, 20.0].into_iter().cycle().take(80) {
+            let logits = prng.signed_values(300, spread);
+            let said = say(&logits, &ids);
+            // Once more in f64, by the definition.
+            let mut shares: Vec<f64> = logits.iter().map(|logit| f64::from(*logit).exp()).collect();
+            let sum: f64 = shares.iter().sum();
+            shares.iter_mut().for_each(|share| *share /= sum);
+            shares.sort_by(|a, b| b.total_cmp(a));
+            let rest: f64 = shares[TOP as usize..].iter().sum();
+            let entropy: f64 =
+                shares[..TOP as usize].iter().chain([&rest]).map(|share| -share * share.ln()).sum();
+            for (kind, expected) in [(true, entropy / 9.0_f64.ln()), (false, 1.0 - shares[0])] {
+                let found = f64::from(said.output(kind).unsure);
+                assert!(
+                    (found - expected).abs() < 1e-5,
+                    "entropy: {kind}, spread {spread}: {found}, {expected}"
+                );
+            }
+            apart += usize::from((entropy / 9.0_f64.ln() - (1.0 - shares[0])).abs() > 0.02);
+        }
+        assert!(apart > 40, "the two are not the same: {apart} of 80 rows");
+    }
+
+    #[test]
     fn coupled_proposals_are_what_the_sampler_draws() {
         let vocab = 300_u32;
         let ids: Vec<TokenId> = (0..vocab).map(TokenId).collect();

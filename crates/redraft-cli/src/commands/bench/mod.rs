@@ -148,7 +148,7 @@ fn measure_speed(engine: &mut Engine, args: &BenchArgs) -> Result<(Vec<f64>, Vec
         while block_on(stream.next())?.is_some() {}
         let timings = stream.finish().timings;
         if round > 0 {
-            prefill.push(rate(timings.prefill_tokens, timings.prefill_s));
+            prefill.push(rate(timings.prefill_tokens, timings.prompt_s()));
             decode.push(rate(timings.decode_tokens, timings.decode_s));
         }
         bar.inc(1);

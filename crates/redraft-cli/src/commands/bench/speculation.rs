@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use pollster::block_on;
-use redraft::{Engine, GenerateOptions, SamplingParams, Speculation, TokenId};
+use redraft::{Engine, Extent, GenerateOptions, SamplingParams, Speculation, TokenId};
 
 use super::comparison::{Proposer, Record, Report, Tally, report};
 use super::prompts::{self, Prompt};
@@ -103,7 +103,12 @@ impl SpeculationArgs {
 impl Task {
     /// The drafter to load.
     pub(super) fn drafter(&self) -> Result<Option<DrafterInput>, CliError> {
-        self.drafter.as_deref().map(speculate::read_drafter).transpose()
+        let drafter = self.drafter.as_deref().map(speculate::read_drafter).transpose()?;
+        let again = self.proposers.iter().any(|proposer| proposer.mode == Mode::Reconsider);
+        if let Some(drafter) = drafter.as_ref().filter(|_| again && !self.draft.shape.control) {
+            drafter.note_second_passes();
+        }
+        Ok(drafter)
     }
 
     /// Measures; none without proposers.
@@ -132,7 +137,7 @@ impl Task {
         }
         let key = loaded.cost_key(&args.engine)?;
         // A benchmark does not believe what was measured another day.
-        let costs = speculate::prepare(&mut loaded.engine, &key, true)?;
+        let costs = speculate::measure(&mut loaded.engine, &key, Extent::Whole)?.costs;
         let (plain, records) = self.run(&mut loaded.engine, &prompts, args)?;
         let proposers: Vec<_> = self
             .proposers
