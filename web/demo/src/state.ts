@@ -15,8 +15,9 @@ export interface Turn {
 
 export const DEFAULTS = {
   system: '',
-  temperature: 0.7,
-  top_p: 0.95,
+  // Small models are soon lost in unlikely words.
+  temperature: 0.2,
+  top_p: 0.9,
   top_k: 40,
   min_p: 0.05,
   repetition_penalty: 1.1,
