@@ -53,7 +53,8 @@ fn off(found: &[f32], expected: &[f32]) -> Off {
 }
 
 /// Logits step by step on the GPU and in the reference, and how far noisy references are off: f16 is off no further than
-/// twice as much, where noise of the greatest mean square that its roundings can have is more than it has.
+/// that, with room for chance: twice the mean square, twice the greatest. Noise has the greatest mean square that roundings can
+/// have, more than they do have.
 fn compare(test: &str, model: &TinyModel, path: Path, kv: KvType, steps: usize) {
     assert!(!model.tied, "the embedding is not multiplied");
     let sequence = tokens(1, steps, u32::try_from(model.vocab).expect("small"));
@@ -84,7 +85,7 @@ fn compare(test: &str, model: &TinyModel, path: Path, kv: KvType, steps: usize) 
         mean_square.sqrt(),
         found.greatest
     );
-    assert!(found.mean_square <= 4.0 * mean_square, "{test} {path:?}: mean square {}", found.mean_square);
+    assert!(found.mean_square <= 2.0 * mean_square, "{test} {path:?}: mean square {}", found.mean_square);
     assert!(found.greatest <= 2.0 * greatest, "{test} {path:?}: greatest {}", found.greatest);
     compare_chunks(test, &loaded, steps);
 }
