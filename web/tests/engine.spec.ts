@@ -210,3 +210,14 @@ test('probe tells what this browser has, and what lacks where WebGPU is hidden',
   expect(hidden.answer).toMatchObject({ ok: false, reason: expect.stringContaining('WebGPU') });
   expect(hidden.code).toBe('webgpu_unavailable');
 });
+
+test('f16 where the adapter has none is refused before anything is downloaded', async ({ blank }) => {
+  const seen = await blank.evaluate(async () => {
+    const before = performance.getEntriesByType('resource').length;
+    const error: unknown = await redraft.createEngine({ model: '/fixtures/tiny.gguf', precision: 'f16' }).catch((thrown: unknown) => thrown);
+    const fetched = performance.getEntriesByType('resource').slice(before).map((entry) => entry.name);
+    return { code: error instanceof redraft.RedraftError ? error.code : 'none', message: String(error), fetched };
+  });
+  expect(seen).toMatchObject({ code: 'webgpu_unavailable', message: expect.stringContaining('shader-f16') });
+  expect(seen.fetched).toEqual([]);
+});
