@@ -120,6 +120,29 @@ fn a_slow_adapter_is_measured_in_twenty_steps() {
     assert_eq!(whole.costs.verify.at(32), 8.5, "to its end");
 }
 
+/// A machine on which no two steps take the same time uses the budget up, and the first run of each drafter step compiles
+/// a kernel.
+#[test]
+fn compiling_a_kernel_is_no_price_of_a_drafter_step() {
+    let unsteady = |probe: &Probe, before: usize| match probe {
+        Probe::Verify(_) => [1.9, 1.0, 1.45][before % 3],
+        Probe::Draft(_) | Probe::Extend if before == 0 => 3000.0,
+        _ => 1.0,
+    };
+    let found = survey(Extent::Bounded, &STEEP, &plans(), unsteady);
+    for rows in [1, 2, 4] {
+        let (price, truth) = (found.costs.draft.at(rows), 0.06 * (1.0 + f64::from(rows) / 8.0));
+        assert!((price - truth).abs() < 1e-9, "{rows} rows: {price}, not {truth}");
+        assert!(found.runs(&Probe::Draft(rows)) > 1, "{rows} rows");
+    }
+    assert!((found.costs.extend - 0.12).abs() < 1e-9, "{}", found.costs.extend);
+
+    // A step that was disturbed in all its runs costs no more than a larger one.
+    let disturbed = |probe: &Probe, _: usize| if *probe == Probe::Draft(2) { 50.0 } else { 1.0 };
+    let found = survey(Extent::Bounded, &STEEP, &plans(), disturbed);
+    assert_eq!(found.costs.draft.at(2), found.costs.draft.at(4), "{:?}", found.costs.draft);
+}
+
 #[test]
 fn prices_beyond_the_last_size_are_upper_estimates() {
     let found = survey(Extent::Bounded, &STEEP, &plans(), even);

@@ -153,10 +153,9 @@ impl Survey {
         let verify = self.points();
         let beyond = SIZES.iter().skip(verify.len()).map(|rows| (*rows, beyond(&verify, *rows)));
         let whole = whole_tiles(verify.iter().copied().chain(beyond), unit);
-        let draft = self.draft.iter().filter(|timing| timing.runs > 0).filter_map(point);
         let draft = match self.draft.is_empty() {
             true => vec![(1, 0.0)],
-            false => whole_tiles(draft, unit),
+            false => whole_tiles(self.draft_points().into_iter(), unit),
         };
         let extend = self.extend.map_or(0.0, |timing| timing.least / unit);
         let mut costs = Costs {
@@ -194,6 +193,20 @@ impl Survey {
             (rows, most)
         };
         self.verify.iter().take_while(|timing| timing.runs > 0).filter_map(point).map(raised).collect()
+    }
+
+    /// Rows and seconds of the steps of the drafter. More rows never cost less: what took longer than a larger step was
+    /// disturbed, and costs no more than that one.
+    fn draft_points(&self) -> Vec<(u32, f64)> {
+        let mut least = f64::INFINITY;
+        let lowered = |(rows, seconds): (u32, f64)| {
+            least = least.min(seconds);
+            (rows, least)
+        };
+        let measured = self.draft.iter().rev().filter(|timing| timing.runs > 0);
+        let mut points: Vec<(u32, f64)> = measured.filter_map(point).map(lowered).collect();
+        points.reverse();
+        points
     }
 
     /// Whether `steps` more plain steps fit the budget, or are nothing to wait for.
@@ -258,7 +271,10 @@ impl Survey {
     }
 
     fn affords_again(&self, timing: &Timing, reserve: f64) -> bool {
-        self.affords(self.usual(timing), reserve)
+        // The first run of a drafter step may be thousands of times what it costs, and the second is cheap: it is made
+        // even where others have used the budget up.
+        let first = timing.runs == 1 && matches!(timing.probe, Probe::Draft(_) | Probe::Extend);
+        first || self.affords(self.usual(timing), reserve)
     }
 
     /// Another run of what has fewer than `most`, of those that have `least` at all: as many as are due in a whole
