@@ -216,3 +216,28 @@ test('a GPU that is refused is an error, and the next load may get it', async ({
   });
   expect(seen).toMatch(/^webgpu_unavailable: ./);
 });
+
+test('precision f16 without shader-f16 is refused before anything is downloaded', async ({ blank, server }) => {
+  const before = server.requests.length;
+  const seen = await blank.evaluate(async () => {
+    const found = await redraft.probe();
+    const said: string[] = [];
+    for (const make of ['createEngine', 'createWorkerEngine'] as const) {
+      const load = redraft[make]({ model: '/fixtures/tiny.gguf', drafter: '/fixtures/tiny.drafter.safetensors', precision: 'f16' });
+      said.push(await load.then(() => 'loaded', (error: unknown) => (error instanceof redraft.RedraftError ? `${error.code}: ${error.message}` : String(error))));
+    }
+    return { f16: found.ok && found.adapter.f16, said };
+  });
+  // SwiftShader has none; a browser on a GPU may, and then this test is of no use there.
+  expect(seen.f16).toBe(false);
+  for (const said of seen.said) expect(said).toMatch(/^webgpu_unavailable: .*shader-f16.*leave precision out, or pass 'f32'/);
+  expect(server.requests.slice(before).filter((path) => /\.(gguf|safetensors|wasm)/.test(path))).toEqual([]);
+  const loaded = await blank.evaluate(async () => {
+    const engine = await redraft.createWorkerEngine({ model: '/fixtures/tiny.gguf', precision: 'f32' });
+    const { path } = engine.info;
+    await engine.dispose();
+    return path;
+  });
+  expect(loaded).toBe('plain');
+  expect(server.requests.slice(before).some((path) => path.includes('tiny.gguf'))).toBe(true);
+});

@@ -10,13 +10,16 @@ import { expect, needs, test } from './support.ts';
 const MODEL = 'SmolLM2-135M-Instruct.Q4_1.gguf';
 const web = fileURLToPath(new URL('..', import.meta.url));
 
+/** The programs of a README. */
+const snippets = (path: string): string[] => [...readFileSync(path, 'utf8').matchAll(/```ts\n([^]*?)```/g)].map(([, code = '']) => code);
+
 /** What a new user copies from a README: eight lines at most to the first token. */
-function example(path: string): string {
-  const [, code = ''] = /```ts\n(import \{ createWorkerEngine \}[^]*?)```/.exec(readFileSync(path, 'utf8')) ?? [];
-  return code;
-}
+const example = (path: string): string => snippets(path).find((code) => code.startsWith('import { createWorkerEngine }')) ?? '';
 
 const README = example(join(web, 'package/README.md'));
+
+/** The configuration of Vite that it asks for, and nothing else. */
+const CONFIG = snippets(join(web, 'package/README.md')).find((code) => code.includes('defineConfig')) ?? '';
 
 /** The same with the small model, and a sign that it is done. */
 const APP = `import { createWorkerEngine } from '@redraft/web';
@@ -36,10 +39,6 @@ const messages = [{ role: 'user', content: 'Count from one to twelve.' }];
 const answer = await engine.chat.completions.create({ messages, max_tokens: 16, speculation: 'tree' });
 document.body.append(answer.choices[0].message.content);
 document.title = \`done, \${answer.usage.speculation?.accepted} guesses accepted\`;
-`;
-
-/** The documented line, and nothing else. */
-const CONFIG = `export default { optimizeDeps: { exclude: ['@redraft/web'] }, build: { target: 'es2022' } };
 `;
 
 const npm = (folder: string, ...args: string[]): string =>
@@ -89,7 +88,7 @@ test.describe('a fresh Vite app with the tarball', () => {
     const manifest = { name: 'app', private: true, type: 'module', dependencies: { '@redraft/web': `file:./${tarball}` }, devDependencies: { vite: '8.3.8', typescript: '7.0.2' } };
     writeFileSync(join(folder, 'package.json'), JSON.stringify(manifest));
     writeFileSync(join(folder, 'index.html'), '<!doctype html><title>app</title><link rel="icon" href="data:,"><script type="module" src="/main.ts"></script>');
-    writeFileSync(join(folder, 'vite.config.js'), CONFIG);
+    writeFileSync(join(folder, 'vite.config.ts'), CONFIG);
     const options = { target: 'es2022', module: 'esnext', moduleResolution: 'bundler', strict: true, noEmit: true, types: [], lib: ['es2023', 'dom', 'dom.asynciterable', 'esnext.disposable'] };
     writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions: options, files: ['main.ts'] }));
     mkdirSync(join(folder, 'public'));
@@ -116,6 +115,16 @@ test.describe('a fresh Vite app with the tarball', () => {
     running.push(built.child);
     return [...titles, await answers(page, built.address)];
   }
+
+  test('every program of the README compiles', () => {
+    const programs = snippets(join(web, 'package/README.md')).filter((code) => code !== CONFIG);
+    expect(CONFIG).toContain("exclude: ['@redraft/web']");
+    expect(programs.length).toBeGreaterThan(1);
+    for (const program of programs) {
+      writeFileSync(join(folder, 'main.ts'), program);
+      npm(folder, 'exec', '--', 'tsc', '-p', '.');
+    }
+  });
 
   test('answers, in development and built', async ({ page }) => {
     expect(await run(page, APP)).toEqual(['done', 'done']);

@@ -48,7 +48,7 @@ impl Gpu {
         let target = if cfg!(target_arch = "wasm32") { Target::Browser } else { Target::Native };
         let descriptor = wgpu::ShaderModuleDescriptor {
             label: Some(kernel.label),
-            source: wgpu::ShaderSource::Wgsl(kernel.source(target)),
+            source: wgpu::ShaderSource::Wgsl(kernel.source(target).into()),
         };
         let module = if self.options.checked {
             self.device.create_shader_module(descriptor)

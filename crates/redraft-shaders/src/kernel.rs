@@ -1,6 +1,6 @@
 //! The kernel table and look-ups in it.
 
-use std::borrow::Cow;
+use std::fmt;
 
 /// One linked and validated variant of a kernel. The entry point is always `main`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -12,7 +12,7 @@ pub struct Kernel {
     /// The value chosen on each axis, in the manifest's order.
     pub flags: &'static [&'static str],
     /// Plain WGSL without `enable` lines. To compile it, take [`Kernel::source`].
-    pub wgsl: &'static str,
+    pub text: Text,
     /// Extensions that the text uses: `f16`, `subgroups`, or none. The adapter must have the features of the same name.
     pub enables: &'static [&'static str],
     /// Bindings of group 0, sorted by index, which runs from 0 without gaps.
@@ -21,6 +21,28 @@ pub struct Kernel {
     pub workgroup_size: [u32; 3],
     /// Pipeline-overridable constants, set by name when a pipeline is made.
     pub overrides: &'static [Override],
+}
+
+/// A text in pieces. Variants have most of their declarations in common; each of those is kept once, as browsers download
+/// them all.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Text {
+    /// What all texts are made of.
+    pub pieces: &'static [&'static str],
+    /// Which of them this text is made of, first to last, as indices.
+    pub order: &'static [u16],
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.order.iter().try_for_each(|&piece| f.write_str(self.pieces[usize::from(piece)]))
+    }
+}
+
+impl fmt::Debug for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.to_string())
+    }
 }
 
 /// One buffer of bind group 0.
@@ -86,21 +108,10 @@ pub enum Target {
 impl Kernel {
     /// The complete WGSL text for `target`. Texts for different targets differ in `enable` lines only.
     #[must_use]
-    pub fn source(&self, target: Target) -> Cow<'static, str> {
-        let mut text = String::new();
-        for extension in self.enables {
-            if target == Target::Browser || *extension != "subgroups" {
-                text.push_str("enable ");
-                text.push_str(extension);
-                text.push_str(";\n");
-            }
-        }
-        if text.is_empty() {
-            Cow::Borrowed(self.wgsl)
-        } else {
-            text.push_str(self.wgsl);
-            Cow::Owned(text)
-        }
+    pub fn source(&self, target: Target) -> String {
+        let wanted = |extension: &&&str| target == Target::Browser || **extension != "subgroups";
+        let enables = self.enables.iter().filter(wanted).map(|extension| format!("enable {extension};\n"));
+        enables.chain([self.text.to_string()]).collect()
     }
 
     /// The binding of that name.

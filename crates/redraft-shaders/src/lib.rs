@@ -40,4 +40,4 @@
 mod kernel;
 pub mod params;
 
-pub use kernel::{Binding, BindingKind, Kernel, Override, OverrideKind, Target, kernel, kernels};
+pub use kernel::{Binding, BindingKind, Kernel, Override, OverrideKind, Target, Text, kernel, kernels};

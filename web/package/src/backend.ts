@@ -17,7 +17,10 @@ export interface LoadOptions {
   readonly context?: number;
   /** Type of keys and values: `f16` by default. */
   readonly kv?: 'f16' | 'f32';
-  /** What the model multiplies in: `f32` by default, which runs everywhere; `f16` where `probe()` says that there is f16. */
+  /**
+   * What the model multiplies in: `f32` by default, which runs everywhere. `f16` needs an adapter with `shader-f16`, which
+   * `probe()` tells as `adapter.f16`; on another the load fails with `webgpu_unavailable` before anything is downloaded.
+   */
   readonly precision?: Precision;
   /** Where downloads are kept: `auto` by default. */
   readonly cache?: CacheChoice;

@@ -130,6 +130,7 @@ function usageOf(report: AnswerReport): Usage {
     ...(speculation && { speculation }),
     timings: {
       prefill_seconds: timings.prefillSeconds,
+      measuring_seconds: timings.measuringSeconds,
       prefill_tokens: timings.prefillTokens,
       decode_seconds: timings.decodeSeconds,
       decode_tokens: timings.decodeTokens,

@@ -141,7 +141,9 @@ export class LocalBackend implements Backend {
     const found = await orAborted(probe(), signal);
     if (!found.ok) throw unavailable(found);
     if (precision === 'f16' && !found.adapter.f16) {
-      throw new RedraftError('webgpu_unavailable', "this GPU has no shader-f16, which precision 'f16' needs; use 'f32', which runs everywhere");
+      const { vendor, architecture, description } = found.adapter;
+      const name = [description, vendor, architecture].find((text) => text !== '') ?? 'unnamed';
+      throw new RedraftError('webgpu_unavailable', `precision 'f16' needs the feature shader-f16, which the GPU (${name}) does not have: leave precision out, or pass 'f32', which runs everywhere; probe() tells adapter.f16`);
     }
     const fetching = { cache, meter, signal, warn };
     const modelFile = await orAborted(openModel(model, { ...fetching, magic: 'GGUF' }), signal);

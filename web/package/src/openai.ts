@@ -66,7 +66,10 @@ export interface Usage {
   /** What speculation did; absent if it was off. */
   readonly speculation?: SpeculationReport;
   readonly timings: {
+    /** Until the first token. */
     readonly prefill_seconds: number;
+    /** Of those, what the first answer with `speculation: 'auto'` took to measure what steps cost; else 0. */
+    readonly measuring_seconds: number;
     readonly prefill_tokens: number;
     readonly decode_seconds: number;
     readonly decode_tokens: number;

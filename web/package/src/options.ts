@@ -1,10 +1,14 @@
 /** What `createEngine` and `createWorkerEngine` are given, checked before anything is done with it. */
 import type { LoadOptions } from './backend.js';
 import { U32, fieldsOf, invalid, oneOf, onlyKnown, shown, signalOf, text, wholeNumber } from './checks.js';
+import type { EngineOptions } from './engine.js';
 import { type ModelSpec, checkSpec } from './models.js';
 import type { LoadProgress } from './progress.js';
 
-const LOAD = ['model', 'drafter', 'context', 'kv', 'cache', 'memoryLimit', 'subgroups', 'wasmUrl', 'signal', 'onProgress'] as const;
+/** Every option there is: one that `EngineOptions` has and this has not does not compile. */
+const KNOWN: Readonly<Record<keyof EngineOptions, true>> = {
+  model: true, drafter: true, context: true, kv: true, precision: true, cache: true, memoryLimit: true, subgroups: true, wasmUrl: true, signal: true, onProgress: true,
+};
 
 export interface CheckedOptions {
   /** Only what crosses to a worker. */
@@ -14,14 +18,17 @@ export interface CheckedOptions {
   readonly worker: Worker | undefined;
 }
 
+type AllOptions = { readonly [K in keyof Required<LoadOptions>]: LoadOptions[K] | undefined };
+
 /** The options, or an error that says which of them cannot be. */
 export function checkOptions(given: unknown, ofWorker: boolean): CheckedOptions {
   const options = fieldsOf('the argument', given, "an object such as { model: 'smollm2-135m' }");
-  onlyKnown('the argument', options, new Set([...LOAD, ...(ofWorker ? ['worker'] : [])]));
+  onlyKnown('the argument', options, new Set([...Object.keys(KNOWN), ...(ofWorker ? ['worker'] : [])]));
   const { model, drafter, memoryLimit, onProgress, worker } = options;
   if (model === undefined) throw invalid('model is missing: give a name, an address or a File');
   const context = wholeNumber('context', options['context'], 1, U32);
   const kv = oneOf('kv', options['kv'], ['f16', 'f32']);
+  const precision = oneOf('precision', options['precision'], ['f32', 'f16']);
   const cache = oneOf('cache', options['cache'], ['auto', 'opfs', 'cache', 'memory']);
   const subgroups = oneOf('subgroups', options['subgroups'], ['auto', 'off']);
   // No limit is what there is without one.
@@ -29,17 +36,18 @@ export function checkOptions(given: unknown, ofWorker: boolean): CheckedOptions 
   const wasmUrl = options['wasmUrl'] === undefined ? undefined : text('wasmUrl', options['wasmUrl']);
   if (!isListener(onProgress)) throw invalid(`onProgress must be a function, found ${shown(onProgress)}`);
   if (worker !== undefined && !isWorker(worker)) throw invalid(`worker must be a Worker, found ${shown(worker)}`);
-  const load: LoadOptions = {
+  // Nor may what crosses to a worker lack one.
+  const load: AllOptions = {
     model: checkSpec('model', model),
-    ...(drafter !== undefined && { drafter: drafter === false ? false : drafterOf(drafter) }),
-    ...(context !== undefined && { context }),
-    ...(kv !== undefined && { kv }),
-    ...(cache !== undefined && { cache }),
-    ...(limit !== undefined && { memoryLimit: limit }),
-    ...(subgroups !== undefined && { subgroups }),
-    ...(wasmUrl !== undefined && { wasmUrl }),
+    drafter: drafter === undefined || drafter === false ? drafter : drafterOf(drafter),
+    context, kv, precision, cache, memoryLimit: limit, subgroups, wasmUrl,
   };
-  return { load, signal: signalOf(options['signal']), onProgress, worker };
+  return { load: present(load), signal: signalOf(options['signal']), onProgress, worker };
+}
+
+/** The same without the fields that nobody gave. */
+function present(load: AllOptions): LoadOptions {
+  return Object.fromEntries(Object.entries(load).filter(([, value]) => value !== undefined)) as unknown as LoadOptions;
 }
 
 function drafterOf(drafter: unknown): ModelSpec {

@@ -15,6 +15,7 @@ export interface ProbeAdapter {
   readonly description: string;
   /** It computes on the CPU. */
   readonly software: boolean;
+  /** It has `shader-f16`, which `precision: 'f16'` needs. */
   readonly f16: boolean;
   readonly subgroups: boolean;
   /** Least and greatest lanes of a subgroup; 0 where unknown. */

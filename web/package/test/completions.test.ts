@@ -25,7 +25,7 @@ test('a whole answer', async () => {
     choices: [{ index: 0, message: { role: 'assistant', content: REPORT.text }, finish_reason: 'stop', logprobs: null }],
     usage: {
       prompt_tokens: 9, completion_tokens: 4, total_tokens: 13, prompt_tokens_details: { cached_tokens: 4 }, speculation: SPECULATION,
-      timings: { decode_tokens_per_second: 1.5 },
+      timings: { prefill_seconds: 1, measuring_seconds: 0.25, decode_tokens_per_second: 1.5 },
     },
   });
   expect(answer.choices[0].tokens.map((token) => token.origin)).toEqual(['target', 'lookup', 'lookup', 'target']);

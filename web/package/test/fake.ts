@@ -15,7 +15,7 @@ export const SPECULATION = {
 
 export const REPORT: AnswerReport = {
   text: 'Hi 🦙!', ids: [5, 6, 7, 2], promptTokens: 9, reusedTokens: 4, stopReason: 'eos',
-  timings: { prefillSeconds: 1, measuringSeconds: 0, prefillTokens: 5, decodeSeconds: 2, decodeTokens: 3 }, speculation: SPECULATION, warning: null,
+  timings: { prefillSeconds: 1, measuringSeconds: 0.25, prefillTokens: 5, decodeSeconds: 2, decodeTokens: 3 }, speculation: SPECULATION, warning: null,
 };
 
 export const TOKENS: TokenReport[] = [

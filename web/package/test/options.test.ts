@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 import { RedraftError, createEngine, createWorkerEngine } from '../src/index.js';
+import { checkOptions } from '../src/options.js';
 
 const make = { createEngine, createWorkerEngine } as unknown as Readonly<Record<'createEngine' | 'createWorkerEngine', (options: unknown) => Promise<unknown>>>;
 const model = 'https://models.test/a.gguf';
@@ -21,6 +22,7 @@ const CASES: readonly [unknown, RegExp][] = [
   [{ model, context: 0 }, /context/],
   [{ model, context: 1.5 }, /context/],
   [{ model, kv: 'q8' }, /kv must be 'f16', 'f32', found "q8"/],
+  [{ model, precision: 'bf16' }, /precision must be 'f32', 'f16', found "bf16"/],
   [{ model, cache: 'disk' }, /cache must be 'auto', 'opfs', 'cache', 'memory'/],
   [{ model, cache: null }, /cache/],
   [{ model, subgroups: 'on' }, /subgroups must be 'auto', 'off'/],
@@ -42,6 +44,15 @@ test('options that cannot be are refused, and never thrown before there is a pro
   }
   await expect(make.createEngine({ model, worker: 'worker.js' })).rejects.toMatchObject({ code: 'invalid_request', message: expect.stringContaining('no worker') });
   for (const worker of ['worker.js', null, {}]) await expect(make.createWorkerEngine({ model, worker })).rejects.toMatchObject({ code: 'invalid_request', message: expect.stringContaining('must be a Worker') });
+});
+
+test('every option is taken, and what crosses to a worker has it', () => {
+  const load = { model, drafter: false, context: 512, kv: 'f32', precision: 'f16', cache: 'memory', memoryLimit: 1e9, subgroups: 'off', wasmUrl: 'https://models.test/a.wasm' };
+  const { signal } = new AbortController();
+  const onProgress = (): void => undefined;
+  expect(checkOptions({ ...load, signal, onProgress }, false)).toEqual({ load, signal, onProgress, worker: undefined });
+  expect(checkOptions({ model }, true)).toEqual({ load: { model }, signal: undefined, onProgress: undefined, worker: undefined });
+  expect(Object.keys(checkOptions({ model, context: undefined }, true).load)).toEqual(['model']);
 });
 
 test('where there is no browser, that is what is said', async () => {

@@ -28,7 +28,7 @@ pub(crate) fn compiles_natively(kernel: &Kernel) {
     let module = naga::front::wgsl::parse_str(&text)
         .unwrap_or_else(|e| panic!("{label}: {}", e.emit_to_string(&text)));
     let enables: Vec<String> = kernel.enables.iter().map(|&e| e.to_owned()).collect();
-    let (_, info) = validate(kernel.wgsl, &enables).unwrap_or_else(|e| panic!("{label}: {e}"));
+    let (_, info) = validate(&kernel.text.to_string(), &enables).unwrap_or_else(|e| panic!("{label}: {e}"));
     let (module, info) =
         process_overrides(&module, &info, Some((ShaderStage::Compute, "main")), &Default::default())
             .unwrap_or_else(|e| panic!("{label}: overrides: {e}"));
@@ -84,7 +84,7 @@ fn write_hlsl(label: &str, module: &Module, info: &ModuleInfo) {
 pub(crate) fn targets_differ_in_enables(kernel: &Kernel) {
     let label = kernel.label;
     let split = |target| {
-        let text = kernel.source(target).into_owned();
+        let text = kernel.source(target);
         let (enables, rest): (Vec<_>, Vec<_>) =
             text.lines().map(str::to_owned).partition(|line| line.starts_with("enable "));
         let leading = text.lines().take_while(|l| l.starts_with("enable "));

@@ -10,3 +10,4 @@ mod every_kernel;
 mod lints;
 mod manifest;
 mod reflection;
+mod sharing;

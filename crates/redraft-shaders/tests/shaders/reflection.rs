@@ -2,7 +2,7 @@
 
 use crate::checks;
 use crate::pipeline::{self, Compiled};
-use redraft_shaders::{Binding, BindingKind, Kernel, Override, OverrideKind, Target};
+use redraft_shaders::{Binding, BindingKind, Kernel, Override, OverrideKind, Target, Text};
 use std::path::{Path, PathBuf};
 
 pub(crate) fn fixture(name: &str) -> PathBuf {
@@ -46,7 +46,7 @@ fn publish(compiled: &Compiled) -> Kernel {
         name: text(&compiled.name),
         label: text(&compiled.label),
         flags: texts(&compiled.flags),
-        wgsl: text(&compiled.wgsl),
+        text: Text { pieces: texts(std::slice::from_ref(&compiled.wgsl)), order: &[0] },
         enables: texts(&compiled.enables),
         bindings: bindings.collect::<Vec<_>>().leak(),
         workgroup_size: compiled.reflection.workgroup_size,
@@ -138,14 +138,16 @@ fn overrides_and_workgroup_size_are_resolved() {
 fn flags_choose_text_and_extensions() {
     let plain = find("scale.q8.f32.plain");
     assert!(plain.enables.is_empty(), "{:?}", plain.enables);
-    assert!(plain.wgsl.contains("lane * 8u"), "the q8 module");
-    assert!(!plain.wgsl.contains("lane * 4u"), "not the q4 module");
-    assert!(!plain.wgsl.contains("unused"), "stripped");
-    assert!(!plain.wgsl.contains("subgroupAdd"), "not chosen");
+    let plain = plain.text.to_string();
+    assert!(plain.contains("lane * 8u"), "the q8 module");
+    assert!(!plain.contains("lane * 4u"), "not the q4 module");
+    assert!(!plain.contains("unused"), "stripped");
+    assert!(!plain.contains("subgroupAdd"), "not chosen");
     let full = find("scale.q4.f16.subgroups");
     assert_eq!(full.enables, ["f16", "subgroups"], "from text and manifest");
-    assert!(!full.wgsl.contains("enable "), "taken out of the text");
-    assert!(full.wgsl.contains("subgroupAdd"), "chosen");
+    let full = full.text.to_string();
+    assert!(!full.contains("enable "), "taken out of the text");
+    assert!(full.contains("subgroupAdd"), "chosen");
 }
 
 #[test]
