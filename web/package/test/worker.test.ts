@@ -76,6 +76,30 @@ test('progress, warnings and losses are told', async () => {
   expect(heard).toEqual([progress, 'careful', 'gone']);
 });
 
+test('warnings of a load reach who asked for them, or the console', async () => {
+  const console_ = vi.spyOn(console, 'warn').mockImplementation(() => undefined);
+  const make = async (more: { onWarning?: (text: string) => void } = {}) => {
+    let later: BackendEvents = {};
+    const { worker } = start(new FakeBackend(), (_, events) => {
+      later = events;
+      events.warning?.('early');
+      return Promise.resolve(new FakeBackend());
+    });
+    const engine = await createWorkerEngine({ model: 'https://models.test/a.gguf', worker: worker as unknown as Worker, ...more });
+    const heard: string[] = [];
+    engine.on('warning', (text) => heard.push(text));
+    later.warning?.('late');
+    await vi.waitFor(() => expect(heard).toEqual(['late']));
+    return engine;
+  };
+  const asked: string[] = [];
+  await make({ onWarning: (text) => asked.push(text) });
+  expect([asked, console_.mock.calls]).toEqual([['early', 'late'], []]);
+  await make();
+  expect(console_.mock.calls).toEqual([['redraft: early']]);
+  console_.mockRestore();
+});
+
 test('aborting reaches the worker, in a load and in an answer', async () => {
   const fake = new FakeBackend();
   const backend = await start(fake).open();
