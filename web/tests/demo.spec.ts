@@ -232,24 +232,31 @@ test('a conversation that outgrows the context goes on without its beginning', a
   await expect(leftOut).toHaveCount(0);
 });
 
-test('a worker that ends is replaced, and the question can be sent again', async ({ page, server }) => {
-  await openDemo(page, server);
-  await settings(page, { 'Longest answer, in tokens': '4' });
-  await ask(page, 'first');
-  const [worker] = page.workers();
-  await worker?.evaluate(() => self.close());
-  await page.getByLabel('Your message').fill('second');
-  await page.getByLabel('Your message').press('Enter');
-  await expect(page.getByRole('alert')).toHaveText(/^The answer broke off: the worker failed.* loaded again/);
-  const question = page.getByLabel('Your message');
-  await expect(question).toHaveValue('second');
-  await expect(question).toBeFocused();
-  await question.press('Enter');
-  await expect(page.locator('.message.user .text')).toHaveText(['first', 'second']);
-  await expect(status(page)).toHaveText(/Answer complete/);
-  await expect(answers(page)).toHaveCount(2);
-  await expect(page.getByRole('alert')).toBeHidden();
-});
+for (const [what, why] of [['a worker that ends', /the worker failed/], ['a module that fails', /the WebAssembly module failed/]] as const) {
+  test(`${what} is replaced, and the question can be sent again`, async ({ page, server }) => {
+    await openDemo(page, server);
+    await settings(page, { 'Longest answer, in tokens': '4' });
+    await ask(page, 'first');
+    await page.workers()[0]?.evaluate((what) => {
+      if (what === 'a worker that ends') return self.close();
+      GPUQueue.prototype.submit = () => {
+        throw new Error('thrown through the module');
+      };
+    }, what);
+    const question = page.getByLabel('Your message');
+    await question.fill('second');
+    await question.press('Enter');
+    await expect(page.getByRole('alert')).toHaveText(/^The answer broke off: .* loaded again/);
+    await expect(page.getByRole('alert')).toHaveText(why);
+    await expect(question).toHaveValue('second');
+    await expect(question).toBeFocused();
+    await question.press('Enter');
+    await expect(page.locator('.message.user .text')).toHaveText(['first', 'second']);
+    await expect(status(page)).toHaveText(/Answer complete/);
+    await expect(answers(page)).toHaveCount(2);
+    await expect(page.getByRole('alert')).toBeHidden();
+  });
+}
 
 test('what a load did otherwise than asked is shown', async ({ page, server }) => {
   await page.goto(`${server.origin}/demo/`);
@@ -411,8 +418,19 @@ test('the benchmark measures every way and finds the same answers', async ({ pag
   await page.getByLabel('Address of a GGUF file').fill(`${server.origin}/fixtures/tiny.gguf`);
   await page.getByLabel('Drafter file').setInputFiles(join(fixtures, 'tiny.drafter.safetensors'));
   for (const [label, value] of [['Tokens an answer', '12'], ['Repetitions', '1'], ['Prompts', '1']] as const) await page.getByLabel(label).fill(value);
-  await page.getByRole('button', { name: 'Measure' }).click();
+  await page.evaluate(() => {
+    const phase = document.getElementById('phase');
+    globalThis.said = [];
+    if (phase) new MutationObserver(() => said.push(phase.textContent ?? '')).observe(phase, { childList: true });
+  });
+  await page.getByRole('button', { name: 'Measure' }).press('Enter');
+  await expect(page.getByRole('button', { name: 'Stop' })).toBeFocused();
   await expect(page.locator('#status')).toHaveText(/^Done: 1 repetitions of 1 prompts, 12 tokens each/);
+  await expect(page.getByRole('button', { name: 'Measure' })).toBeFocused();
+  // Each phase is said when it begins, once, whatever its percentages.
+  const said = await page.evaluate(() => globalThis.said);
+  expect(said.filter((words) => words === 'measuring')).toHaveLength(1);
+  expect(said.filter((words, at) => words === said[at - 1] || words.includes('%'))).toEqual([]);
   await expect(page.locator('tbody th')).toHaveText(['plain', 'lookup', 'chain', 'tree', 'reconsider', 'auto']);
   await expect(page.locator('tbody tr td:last-child')).toHaveText(Array.from({ length: 6 }, () => 'yes'));
   await expect(page.locator('tbody tr[data-way=off] td').nth(2)).toHaveText('1.00');
