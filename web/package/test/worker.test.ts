@@ -9,6 +9,9 @@ import { FakeBackend, INFO, REPORT, TOKENS } from './fake.js';
 
 afterEach(() => vi.unstubAllGlobals());
 
+/** For what comes in the next turns of the event loop, on a machine that may be busy. */
+const PATIENT = { timeout: 60_000 };
+
 /** Two ends that hand each other copies, as a worker and its page do. */
 class FakeWorker extends EventTarget {
   readonly #listeners: ((event: MessageEvent<unknown>) => void)[] = [];
@@ -89,7 +92,7 @@ test('warnings of a load reach who asked for them, or the console', async () => 
     const heard: string[] = [];
     engine.on('warning', (text) => heard.push(text));
     later.warning?.('late');
-    await vi.waitFor(() => expect(heard).toEqual(['late']));
+    await vi.waitFor(() => expect(heard).toEqual(['late']), PATIENT);
     return engine;
   };
   const asked: string[] = [];
@@ -106,7 +109,7 @@ test('aborting reaches the worker, in a load and in an answer', async () => {
   const controller = new AbortController();
   const answer = backend.answer(request, () => controller.abort(), controller.signal);
   await expect(answer).rejects.toMatchObject({ code: 'aborted', name: 'AbortError' });
-  await vi.waitFor(() => expect(fake.stopped).toBe(1));
+  await vi.waitFor(() => expect(fake.stopped).toBe(1), PATIENT);
 
   const loading = new AbortController();
   const { open } = start(fake, (_, __, signal) =>
@@ -192,7 +195,7 @@ test('page and worker of two versions say so, on either side', async () => {
   const answers: unknown[] = [];
   worker.addEventListener('message', (event) => answers.push((event as MessageEvent<unknown>).data));
   worker.postMessage({ mark: 'redraft', version: '0.0.1', client: 'c', body: { type: 'load', id: 4, options: { model: 'x' } } });
-  await vi.waitFor(() => expect(answers).toHaveLength(1));
+  await vi.waitFor(() => expect(answers).toHaveLength(1), PATIENT);
   expect(answers).toEqual([{ mark: 'redraft', version: VERSION, client: 'c', body: { type: 'failed', id: 4, error: { code: 'worker', message: expect.stringContaining('0.0.1') } } }]);
   await (await open()).dispose();
   const older = new FakeWorker();
