@@ -2,47 +2,66 @@
 import { createReadStream, existsSync, readdirSync, statSync } from 'node:fs';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { homedir } from 'node:os';
-import { basename, join } from 'node:path';
+import { join } from 'node:path';
+import { pipeline } from 'node:stream';
 import type { Plugin } from 'vite';
 
 const FOLDER = join(process.env['XDG_CACHE_HOME'] ?? join(homedir(), '.cache'), 'redraft', 'models');
 
 function list(): { file: string; size: number }[] {
   if (!existsSync(FOLDER)) return [];
-  const files = readdirSync(FOLDER).filter((file) => /\.(gguf|safetensors)$/.test(file));
-  return files.map((file) => ({ file, size: statSync(join(FOLDER, file)).size }));
+  const names = readdirSync(FOLDER).filter((name) => /\.(gguf|safetensors)$/.test(name));
+  return names.flatMap((file) => {
+    // Folders, and links to what is gone, may have such names too.
+    const found = statSync(join(FOLDER, file), { throwIfNoEntry: false });
+    return found?.isFile() ? { file, size: found.size } : [];
+  });
 }
 
-function answer(request: IncomingMessage, response: ServerResponse, next: () => void): void {
+/** The part of an address as text; undefined for what is none. */
+function decoded(part: string): string | undefined {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return undefined;
+  }
+}
+
+export function answer(request: IncomingMessage, response: ServerResponse, next: () => void): void {
   const [path = ''] = (request.url ?? '').split('?');
-  const name = /^\/models\/([^/]+)$/.exec(path)?.[1];
-  if (name === undefined) return next();
-  if (name === 'index.json') {
+  const part = /^\/models\/([^/]+)$/.exec(path)?.[1];
+  if (part === undefined) return next();
+  if (part === 'index.json') {
     response.setHeader('Content-Type', 'application/json');
     response.end(JSON.stringify(list()));
     return;
   }
-  const file = join(FOLDER, basename(decodeURIComponent(name)));
-  if (!list().some((known) => join(FOLDER, known.file) === file)) {
-    response.statusCode = 404;
-    response.end();
+  const name = decoded(part);
+  const known = list().find(({ file }) => file === name);
+  if (!known) {
+    response.writeHead(404).end();
     return;
   }
-  const { size } = statSync(file);
-  const range = /^bytes=(\d+)-$/.exec(request.headers.range ?? '');
-  const start = range ? Number(range[1]) : 0;
-  if (start >= size) {
-    response.statusCode = 416;
-    response.end();
+  const { file, size } = known;
+  const range = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? '');
+  const start = Number(range?.[1] ?? 0);
+  const end = Math.min(size, range?.[2] ? Number(range[2]) + 1 : size);
+  if (range && start >= end) {
+    response.writeHead(416, { 'Content-Range': `bytes */${size}` }).end();
     return;
   }
   response.writeHead(range ? 206 : 200, {
     'Content-Type': 'application/octet-stream',
-    'Content-Length': size - start,
+    'Content-Length': end - start,
     'Accept-Ranges': 'bytes',
-    ...(range && { 'Content-Range': `bytes ${start}-${size - 1}/${size}` }),
+    ...(range && { 'Content-Range': `bytes ${start}-${end - 1}/${size}` }),
   });
-  createReadStream(file, { start }).pipe(response);
+  if (request.method === 'HEAD' || start === end) {
+    response.end();
+    return;
+  }
+  // A file that goes away, and a reader that does, end the answer, not the server.
+  pipeline(createReadStream(join(FOLDER, file), { start, end: end - 1 }), response, () => undefined);
 }
 
 export function serveModels(): Plugin {

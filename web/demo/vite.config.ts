@@ -1,5 +1,6 @@
 import { defineConfig } from 'vite';
 import { serveModels } from './models.ts';
+import { listShell } from './shell.ts';
 
 export default defineConfig({
   base: './',
@@ -7,5 +8,5 @@ export default defineConfig({
   // bundling it ahead of time would change.
   optimizeDeps: { exclude: ['@redraft/web'] },
   build: { target: 'es2022', rollupOptions: { input: ['index.html', 'bench.html'] } },
-  plugins: [serveModels()],
+  plugins: [serveModels(), listShell()],
 });

@@ -184,17 +184,32 @@ test('a full disk is told before the download, or the model is kept in memory', 
   const strict = await blank.evaluate(tryLoad, { model, cache: 'opfs' as const });
   expect(strict.ok).toBe(false);
   expect(strict).toHaveProperty('code', expect.stringMatching(/^(quota_exceeded|storage)$/));
+  // What is done otherwise than asked, the engine tells as soon as it is there; to the console only if nobody listens.
   const seen = await blank.evaluate(async (model) => {
-    const warned: string[] = [];
-    const warn = console.warn;
-    console.warn = (text: string) => warned.push(text);
-    const engine = await redraft.createEngine({ model });
-    console.warn = warn;
-    await engine.dispose();
-    return { warned, stores: (await redraft.listModels()).map((m) => m.store) };
+    const results = [];
+    const { warn } = console;
+    for (const make of ['createEngine', 'createWorkerEngine'] as const) {
+      for (const listens of [true, false]) {
+        const heard: string[] = [];
+        const told: string[] = [];
+        console.warn = (text: string) => told.push(text);
+        const engine = await redraft[make]({ model, ...(listens && { onWarning: (text: string) => heard.push(text) }) });
+        console.warn = warn;
+        results.push({ listens, heard, told, warnings: engine.info.warnings });
+        await engine.dispose();
+      }
+    }
+    return { results, stores: (await redraft.listModels()).map((m) => m.store) };
   }, model);
   expect(seen.stores).toEqual(['memory']);
-  expect(seen.warned.join()).toContain('memory only');
+  expect(seen.results).toHaveLength(4);
+  for (const [at, { listens, heard, told, warnings }] of seen.results.entries()) {
+    // The second engine of a page finds the model in its memory; a worker has a memory of its own.
+    const expected = at === 1 ? [] : [expect.stringContaining('memory only')];
+    expect(warnings).toEqual(expected);
+    expect(heard).toEqual(listens ? warnings : []);
+    expect(told).toEqual(listens ? [] : warnings.map((text) => `redraft: ${text}`));
+  }
 });
 
 test('a load can be aborted in each of its phases, and then loads', async ({ blank }) => {
@@ -233,40 +248,80 @@ test('a load can be aborted in each of its phases, and then loads', async ({ bla
 
 test('an answer can be aborted in its prompt and in its middle, and the next one is right', async ({ blank }) => {
   const seen = await blank.evaluate(async () => {
+    /** Counts what is given to the GPU; a worker of the app does so too, and tells. */
+    const count = `globalThis.submits = 0; const { submit } = GPUQueue.prototype;
+      GPUQueue.prototype.submit = function (...given) { globalThis.submits += 1; return submit.apply(this, given); };`;
+    const source = `import { serveEngine } from '${location.origin}/dist/index.js'; ${count} serveEngine(self);
+      addEventListener('message', ({ data }) => { if (data === 'submits') postMessage({ submits: globalThis.submits }); });`;
+    (0, eval)(count);
+    const worker = new Worker(URL.createObjectURL(new Blob([source], { type: 'text/javascript' })), { type: 'module' });
+    const ofWorker = () =>
+      new Promise<number>((resolve) => {
+        const hear = ({ data }: MessageEvent<{ submits?: number }>): void => {
+          if (typeof data.submits !== 'number') return;
+          worker.removeEventListener('message', hear);
+          resolve(data.submits);
+        };
+        worker.addEventListener('message', hear);
+        worker.postMessage('submits');
+      });
+    const ofPage = () => Promise.resolve((globalThis as unknown as { submits: number }).submits);
+    const model = `${location.origin}/fixtures/tiny.gguf`;
     const results = [];
-    for (const make of ['createEngine', 'createWorkerEngine'] as const) {
-      const engine = await redraft[make]({ model: '/fixtures/tiny.gguf' });
-      const ask = async (signal?: AbortSignal, content = 'hi') => {
-        const answer = await engine.chat.completions.create({ messages: [{ role: 'user', content }], max_tokens: 12, ignore_eos: true, ...(signal && { signal }) });
+    for (const [load, submits] of [[() => redraft.createEngine({ model }), ofPage], [() => redraft.createWorkerEngine({ model, worker }), ofWorker]] as const) {
+      const engine = await load();
+      const ask = async (signal?: AbortSignal, content = 'hi', max_tokens = 12) => {
+        const answer = await engine.chat.completions.create({ messages: [{ role: 'user', content }], max_tokens, ignore_eos: true, ...(signal && { signal }) });
         return answer.choices[0].tokens.map((token) => token.id);
       };
       const right = await ask();
       const code = async (work: Promise<unknown>) => work.then(() => 'none', (error: unknown) => (error instanceof redraft.RedraftError ? error.code : String(error)));
-      const prompt = new AbortController();
-      const long = ask(prompt.signal, 'word '.repeat(80));
-      setTimeout(() => prompt.abort(), 5);
-      const inPrompt = await code(long);
-      const stream = await engine.chat.completions.create({ messages: [{ role: 'user', content: 'hi' }], max_tokens: 200, ignore_eos: true, stream: true });
+      /** What `work` costs the GPU, and a short answer after it, which waits for what is left of it. */
+      const cost = async (work: () => Promise<unknown>) => {
+        const before = await submits();
+        await work();
+        await ask();
+        return (await submits()) - before;
+      };
+      const whole = await cost(() => ask(undefined, 'hi', 200));
+      let inPrompt = '';
+      const promptCost = await cost(async () => {
+        const controller = new AbortController();
+        const long = ask(controller.signal, 'word '.repeat(80), 200);
+        setTimeout(() => controller.abort(), 5);
+        inPrompt = await code(long);
+      });
+      let inMiddle = '';
       let tokens = 0;
-      const inMiddle = await code(
-        (async () => {
+      const middleCost = await cost(async () => {
+        const stream = await engine.chat.completions.create({ messages: [{ role: 'user', content: 'hi' }], max_tokens: 200, ignore_eos: true, stream: true });
+        const read = async () => {
           for await (const chunk of stream) {
             if (chunk.choices[0]?.token) tokens += 1;
             if (tokens === 3) stream.abort();
           }
-        })(),
-      );
+        };
+        inMiddle = await code(read());
+      });
       const waiting = new AbortController();
       const [busy, waited] = await Promise.all([ask(), code((setTimeout(() => waiting.abort(), 1), ask(waiting.signal)))]);
       const same = [busy, await ask()].every((ids) => ids.join() === right.join());
       // Disposing ends what runs.
+      const before = await submits();
       const running = code(engine.chat.completions.create({ messages: [{ role: 'user', content: 'hi' }], max_tokens: 400, ignore_eos: true }));
       await engine.dispose();
-      results.push({ inPrompt, inMiddle, tokens, waited, same, running: await running });
+      const disposalCost = (await submits()) - before;
+      results.push({ said: { inPrompt, inMiddle, tokens, waited, same, running: await running }, whole, aborted: [promptCost, middleCost, disposalCost] });
     }
+    worker.terminate();
     return results;
   });
-  for (const result of seen) expect(result).toEqual({ inPrompt: 'aborted', inMiddle: 'aborted', tokens: 3, waited: 'aborted', same: true, running: 'aborted' });
+  for (const { said, whole, aborted } of seen) {
+    expect(said).toEqual({ inPrompt: 'aborted', inMiddle: 'aborted', tokens: 3, waited: 'aborted', same: true, running: 'aborted' });
+    expect(whole).toBeGreaterThanOrEqual(200);
+    // A fourth of it is more than what a short answer takes, and what is under way when the abort comes.
+    for (const cost of aborted) expect(cost).toBeLessThan(whole / 4);
+  }
 });
 
 test('a lost device is one error, and the next call answers as before', async ({ blank, context }) => {
@@ -309,6 +364,88 @@ test('a lost device is one error, and the next call answers as before', async ({
     return { errors, inAnswer, idle, losses: losses.length, devices: devices.length };
   });
   expect(after).toEqual({ errors: ['device_lost'], inAnswer: seen.right, idle: seen.right, losses: 2, devices: 4 });
+});
+
+test('a device that is lost in a worker is one error, and the next call answers as before', async ({ blank }) => {
+  const seen = await blank.evaluate(async () => {
+    const source = `import { serveEngine } from '${location.origin}/dist/index.js';
+      const devices = [];
+      const { requestDevice } = GPUAdapter.prototype;
+      GPUAdapter.prototype.requestDevice = async function (...given) {
+        const device = await requestDevice.apply(this, given);
+        devices.push(device);
+        return device;
+      };
+      addEventListener('message', ({ data }) => { if (data === 'lose') devices.at(-1).destroy(); });
+      serveEngine(self);`;
+    const worker = new Worker(URL.createObjectURL(new Blob([source], { type: 'text/javascript' })), { type: 'module' });
+    const engine = await redraft.createWorkerEngine({ model: `${location.origin}/fixtures/tiny.gguf`, worker });
+    const losses: string[] = [];
+    engine.on('lost', (message) => losses.push(message));
+    const params = { messages: [{ role: 'user', content: 'hi' }], max_tokens: 12, ignore_eos: true } as const;
+    const ids = async () => (await engine.chat.completions.create(params)).choices[0].tokens.map((token) => token.id).join();
+    const right = await ids();
+    const errors: string[] = [];
+    let tokens = 0;
+    try {
+      for await (const chunk of await engine.chat.completions.create({ ...params, max_tokens: 300, stream: true })) {
+        if (chunk.choices[0]?.token) tokens += 1;
+        if (tokens === 3) worker.postMessage('lose');
+      }
+    } catch (error) {
+      errors.push(error instanceof redraft.RedraftError ? error.code : String(error));
+    }
+    const inAnswer = [losses.length, (await ids()) === right];
+    worker.postMessage('lose');
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    const idle = [(await ids()) === right, losses.length];
+    await engine.dispose();
+    worker.terminate();
+    return { errors, inAnswer, idle };
+  });
+  expect(seen).toEqual({ errors: ['device_lost'], inAnswer: [1, true], idle: [true, 2] });
+});
+
+test('a page keeps drawing while a worker works, however long one step of it takes', async ({ blank }) => {
+  const BUSY = 5000;
+  const seen = await blank.evaluate(async (busy) => {
+    // As if one step of the load, such as packing a large tensor, took so many milliseconds.
+    const slow = `const { submit } = GPUQueue.prototype;
+      GPUQueue.prototype.submit = function (...given) {
+        GPUQueue.prototype.submit = submit;
+        for (const end = performance.now() + ${busy}; performance.now() < end; );
+        return submit.apply(this, given);
+      };`;
+    const source = `import { serveEngine } from '${location.origin}/dist/index.js'; ${slow} serveEngine(self);`;
+    const model = `${location.origin}/fixtures/tiny.gguf`;
+    const longest = async (load: () => ReturnType<typeof redraft.createEngine>) => {
+      let [last, most, took] = [performance.now(), 0, 0];
+      let sampling = true;
+      const frame = (): void => {
+        const now = performance.now();
+        [last, most] = [now, Math.max(most, now - last)];
+        if (sampling) requestAnimationFrame(frame);
+      };
+      requestAnimationFrame(frame);
+      const start = last;
+      const engine = await load();
+      await engine.chat.completions.create({ messages: [{ role: 'user', content: 'hi' }], max_tokens: 4, ignore_eos: true });
+      took = performance.now() - start;
+      await new Promise((resolve) => requestAnimationFrame(resolve));
+      sampling = false;
+      await engine.dispose();
+      return { most, took };
+    };
+    const worker = new Worker(URL.createObjectURL(new Blob([source], { type: 'text/javascript' })), { type: 'module' });
+    const inWorker = await longest(() => redraft.createWorkerEngine({ model, worker }));
+    worker.terminate();
+    (0, eval)(slow);
+    return { inWorker, inPage: await longest(() => redraft.createEngine({ model })) };
+  }, BUSY);
+  // What the measure finds where the page does the work itself.
+  expect(seen.inPage.most).toBeGreaterThanOrEqual(BUSY);
+  expect(seen.inWorker.took).toBeGreaterThanOrEqual(BUSY);
+  expect(seen.inWorker.most).toBeLessThan(BUSY / 2);
 });
 
 test('a worker of the app serves an engine too, and one that dies says so', async ({ blank, page, server }) => {

@@ -1,7 +1,7 @@
 /** What web developers get wrong, and what goes wrong around them: an error with a code each, nothing hangs, the engine goes on. */
 import { join } from 'node:path';
 import { readFileSync } from 'node:fs';
-import { fixtures } from './server.ts';
+import { dist, fixtures } from './server.ts';
 import { expect, test } from './support.ts';
 
 test('parameters that cannot be are named, and the engine answers as before', async ({ blank }) => {
@@ -166,6 +166,111 @@ test('workers that end without a word, that are none of ours, or that cannot sta
   expect(await load('/dist/index.js')).toBe('loaded');
   const { port } = new URL(blank.url());
   expect(await load(`http://127.0.0.1:${port}/dist/index.js`)).toMatch(/^worker: .*refuses the worker of the package.*serveEngine\(self\)/);
+});
+
+/** What the module says that ended: a trap, a panic, or what a WebGPU call threw. */
+const ended = (why: RegExp, advice: string): RegExp => new RegExp(`^internal: the WebAssembly module failed and cannot go on: [^]*${why.source}[^]*; ${advice}`);
+
+for (const [what, method, words] of [['an exception of WebGPU', 'submit', /the browser is broken/], ['a panic', 'writeBuffer', /panicked at [^]*the browser is broken/]] as const) {
+  test(`${what} ends every call, and nothing waits for ever: in a page`, async ({ blank }) => {
+    const seen = await blank.evaluate(async (method) => {
+      const settled = async (work: Promise<unknown>): Promise<string> => {
+        const said = work.then(() => 'done', (error: unknown) => (error instanceof redraft.RedraftError ? `${error.code}: ${error.message}` : String(error)));
+        return Promise.race([said, new Promise<string>((resolve) => setTimeout(() => resolve('still waits'), 60_000))]);
+      };
+      const model = '/fixtures/tiny.gguf';
+      const [engine, other] = [await redraft.createEngine({ model }), await redraft.createEngine({ model })];
+      const params = { messages: [{ role: 'user', content: 'hi' }], max_tokens: 12, ignore_eos: true };
+      await engine.chat.completions.create(params);
+      const broken = GPUQueue.prototype as unknown as Record<string, unknown>;
+      const whole = broken[method];
+      broken[method] = () => {
+        broken[method] = whole;
+        throw new Error('the browser is broken');
+      };
+      const calls = [settled(engine.chat.completions.create(params)), settled(engine.tokenize('hi'))];
+      const first = await Promise.all(calls);
+      const info = engine.info.path;
+      const later = await Promise.all([settled(other.tokenize('hi')), settled(redraft.createEngine({ model }))]);
+      const disposals = await Promise.all([settled(engine.dispose()), settled(other.dispose())]);
+      // A worker has a module of its own.
+      const fresh = await redraft.createWorkerEngine({ model });
+      const tokens = (await fresh.chat.completions.create(params)).usage.completion_tokens;
+      await fresh.dispose();
+      return { first, info, later, disposals, tokens };
+    }, method);
+    for (const said of [...seen.first, ...seen.later]) expect(said).toMatch(ended(words, 'reload the page'));
+    expect(seen).toMatchObject({ info: 'plain', disposals: ['done', 'done'], tokens: 12 });
+  });
+}
+
+test('an exception of WebGPU ends every call, and nothing waits for ever: in a worker of the app', async ({ blank }) => {
+  const seen = await blank.evaluate(async () => {
+    const settled = async (work: Promise<unknown>): Promise<string> => {
+      const said = work.then(() => 'done', (error: unknown) => (error instanceof redraft.RedraftError ? `${error.code}: ${error.message}` : String(error)));
+      return Promise.race([said, new Promise<string>((resolve) => setTimeout(() => resolve('still waits'), 60_000))]);
+    };
+    const source = `import { serveEngine } from '${location.origin}/dist/index.js'; serveEngine(self);
+      addEventListener('message', ({ data }) => { if (data === 'break') GPUQueue.prototype.submit = () => { throw new Error('the browser is broken'); }; });`;
+    const address = URL.createObjectURL(new Blob([source], { type: 'text/javascript' }));
+    const model = `${location.origin}/fixtures/tiny.gguf`;
+    const params = { messages: [{ role: 'user', content: 'hi' }], max_tokens: 12, ignore_eos: true };
+    const worker = new Worker(address, { type: 'module' });
+    const engine = await redraft.createWorkerEngine({ model, worker });
+    worker.postMessage('break');
+    const first = await Promise.all([settled(engine.chat.completions.create(params)), settled(engine.tokenize('hi'))]);
+    const disposal = await settled(engine.dispose());
+    const again = await settled(redraft.createWorkerEngine({ model, worker }));
+    worker.terminate();
+    const fresh = new Worker(address, { type: 'module' });
+    const next = await redraft.createWorkerEngine({ model, worker: fresh });
+    const tokens = (await next.chat.completions.create(params)).usage.completion_tokens;
+    await next.dispose();
+    fresh.terminate();
+    return { first, disposal, again, tokens };
+  });
+  for (const said of [...seen.first, seen.again]) expect(said).toMatch(ended(/the browser is broken/, 'dispose of the engine and create it again, in another worker if this one is yours'));
+  expect(seen).toMatchObject({ disposal: 'done', tokens: 12 });
+});
+
+/** The module with its heap limited to so many pages of 64 KiB more than it starts with. */
+function limited(wasm: Buffer, more: number): Buffer {
+  const number = (at: number): [value: number, end: number] => {
+    let value = 0;
+    for (let shift = 0; ; shift += 7) {
+      const byte = wasm[at] ?? 0;
+      value |= (byte & 127) << shift;
+      at += 1;
+      if (byte < 128) return [value, at];
+    }
+  };
+  const bytes = (value: number): number[] => (value < 128 ? [value] : [(value & 127) | 128, ...bytes(value >> 7)]);
+  for (let at = 8; at < wasm.length; ) {
+    const [size, start] = number(at + 1);
+    if (wasm[at] === 5) {
+      // One memory, without a limit, of so many pages.
+      expect([...wasm.subarray(start, start + 2)]).toEqual([1, 0]);
+      const [pages] = number(start + 2);
+      const section = [1, 1, ...bytes(pages), ...bytes(pages + more)];
+      return Buffer.concat([wasm.subarray(0, at), Buffer.from([5, section.length, ...section]), wasm.subarray(start + size)]);
+    }
+    at = start + size;
+  }
+  throw new Error('the module has no memory');
+}
+
+test('a module that is out of memory fails the load, in a page and in a worker', async ({ blank, context }) => {
+  const body = limited(readFileSync(join(dist, 'wasm/redraft_wasm_bg.wasm')), 4);
+  await context.route('**/redraft_wasm_bg.wasm', (route) => route.fulfill({ contentType: 'application/wasm', body }));
+  const load = (make: 'createEngine' | 'createWorkerEngine') =>
+    blank.evaluate(async (make) => {
+      const said = redraft[make]({ model: '/fixtures/tiny.gguf' }).then(() => 'loaded', (error: unknown) => (error instanceof redraft.RedraftError ? `${error.code}: ${error.message}` : String(error)));
+      return Promise.race([said, new Promise<string>((resolve) => setTimeout(() => resolve('still waits'), 120_000))]);
+    }, make);
+  expect(await load('createWorkerEngine')).toMatch(ended(/RuntimeError: unreachable/, 'dispose of the engine'));
+  expect(await load('createEngine')).toMatch(ended(/RuntimeError: unreachable/, 'reload the page'));
+  await context.unroute('**/redraft_wasm_bg.wasm');
+  expect(await load('createWorkerEngine')).toBe('loaded');
 });
 
 test('files that are no models, and what heals once the server does', async ({ blank, context }) => {

@@ -1,4 +1,4 @@
-import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { type ChildProcess, execFileSync } from 'node:child_process';
 import { cpSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -6,6 +6,7 @@ import { fileURLToPath } from 'node:url';
 import type { BrowserContext, Page } from '@playwright/test';
 import { type TestServer, fixtures, models } from './server.ts';
 import { expect, needs, test } from './support.ts';
+import { startVite } from './vite.ts';
 
 const MODEL = 'SmolLM2-135M-Instruct.Q4_1.gguf';
 const web = fileURLToPath(new URL('..', import.meta.url));
@@ -44,24 +45,6 @@ document.title = \`done, \${answer.usage.speculation?.accepted} guesses accepted
 const npm = (folder: string, ...args: string[]): string =>
   execFileSync('npm', args, { cwd: folder, encoding: 'utf8', stdio: ['ignore', 'pipe', 'inherit'] });
 
-/** Starts a server of Vite and gives its address. */
-async function start(folder: string, ...args: string[]): Promise<{ address: string; child: ChildProcess }> {
-  const vite = join(folder, 'node_modules/vite/bin/vite.js');
-  const child = spawn(process.execPath, [vite, ...args, '--port', '0'], { cwd: folder, env: { ...process.env, NO_COLOR: '1' } });
-  const address = await new Promise<string>((resolve, reject) => {
-    let said = '';
-    const hear = (data: Buffer): void => {
-      said += data.toString();
-      const found = /http:\/\/localhost:\d+\//.exec(said)?.[0];
-      if (found) resolve(found);
-    };
-    child.stdout.on('data', hear);
-    child.stderr.on('data', hear);
-    child.on('exit', () => reject(new Error(`vite ended: ${said}`)));
-  });
-  return { address, child };
-}
-
 async function answers(page: Page, address: string): Promise<string> {
   const errors: string[] = [];
   page.on('pageerror', (error) => errors.push(String(error)));
@@ -89,7 +72,7 @@ test.describe('a fresh Vite app with the tarball', () => {
     writeFileSync(join(folder, 'package.json'), JSON.stringify(manifest));
     writeFileSync(join(folder, 'index.html'), '<!doctype html><title>app</title><link rel="icon" href="data:,"><script type="module" src="/main.ts"></script>');
     writeFileSync(join(folder, 'vite.config.ts'), CONFIG);
-    const options = { target: 'es2022', module: 'esnext', moduleResolution: 'bundler', strict: true, noEmit: true, types: [], lib: ['es2023', 'dom', 'dom.asynciterable', 'esnext.disposable'] };
+    const options = { target: 'es2022', module: 'esnext', moduleResolution: 'bundler', strict: true, noEmit: true, types: [], lib: ['es2022', 'dom', 'dom.asynciterable', 'esnext.disposable'] };
     writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions: options, files: ['main.ts'] }));
     mkdirSync(join(folder, 'public'));
     cpSync(join(fixtures, 'tiny.gguf'), join(folder, 'public/tiny.gguf'));
@@ -107,11 +90,11 @@ test.describe('a fresh Vite app with the tarball', () => {
     writeFileSync(join(folder, 'main.ts'), program);
     // The types are those of the tarball, and hold without skipping its declarations.
     npm(folder, 'exec', '--', 'tsc', '-p', '.');
-    const development = await start(folder);
+    const development = await startVite(folder, folder, []);
     running.push(development.child);
     const titles = [await answers(page, development.address)];
     npm(folder, 'exec', '--', 'vite', 'build');
-    const built = await start(folder, 'preview');
+    const built = await startVite(folder, folder, ['preview']);
     running.push(built.child);
     return [...titles, await answers(page, built.address)];
   }
@@ -141,7 +124,7 @@ test.describe('a fresh Vite app with the tarball', () => {
     writeFileSync(join(folder, 'main.ts'), README);
     npm(folder, 'exec', '--', 'tsc', '-p', '.');
     npm(folder, 'exec', '--', 'vite', 'build');
-    const built = await start(folder, 'preview');
+    const built = await startVite(folder, folder, ['preview']);
     running.push(built.child);
     const errors: string[] = [];
     page.on('pageerror', (error) => errors.push(String(error)));

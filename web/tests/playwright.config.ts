@@ -11,7 +11,7 @@ export default defineConfig({
   // Guards against hanging, not measures: machines that run these tests may be busy with other things.
   timeout: 600_000,
   expect: { timeout: 180_000 },
-  reporter: [['list']],
+  reporter: [['list'], ['./skips.ts']],
   use: {
     launchOptions: { executablePath: chromium(), args: browserFlags },
     screenshot: 'only-on-failure',

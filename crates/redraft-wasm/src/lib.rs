@@ -16,6 +16,7 @@ mod request;
 mod source;
 
 pub use engine::{WasmEngine, check_path, load_engine};
+pub use log_bridge::on_panic;
 
 use wasm_bindgen::prelude::wasm_bindgen;
 

@@ -1,5 +1,8 @@
-//! Log lines and panics go to the browser's console.
+//! Log lines and panics go to the browser's console, panics also to who listens.
 
+use js_sys::Function;
+use std::cell::RefCell;
+use wasm_bindgen::JsValue;
 use wasm_bindgen::prelude::wasm_bindgen;
 
 #[wasm_bindgen]
@@ -8,6 +11,16 @@ extern "C" {
     fn console_error(text: &str);
     #[wasm_bindgen(js_namespace = console, js_name = warn)]
     fn console_warn(text: &str);
+}
+
+thread_local! {
+    static ON_PANIC: RefCell<Option<Function>> = const { RefCell::new(None) };
+}
+
+/// Has `listener` called with what a panic says, before the module ends: promises that it owes never settle then.
+#[wasm_bindgen(js_name = onPanic)]
+pub fn on_panic(listener: Function) {
+    ON_PANIC.set(Some(listener));
 }
 
 struct Console;
@@ -32,6 +45,10 @@ impl log::Log for Console {
 pub(crate) fn install() {
     std::panic::set_hook(Box::new(|info| {
         console_error(&format!("redraft panicked, which is a bug: {info}"));
+        if let Some(listener) = ON_PANIC.take() {
+            // What a listener throws is its own affair.
+            let _ = listener.call1(&JsValue::NULL, &info.to_string().into());
+        }
     }));
     if log::set_logger(&Console).is_ok() {
         log::set_max_level(log::LevelFilter::Warn);

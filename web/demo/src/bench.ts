@@ -1,7 +1,8 @@
 /** Measures plain and speculative decoding in the same tab. */
 import { type Engine, type PlanMode, createWorkerEngine, probe } from '@redraft/web';
 import { softwareWords } from './adapter';
-import { byId, make, show } from './dom';
+import { byId, keepFocus, make, say, show, warn } from './dom';
+import { keepOffline } from './offline';
 import { openPicker } from './picker';
 import { loadText } from './state';
 
@@ -83,6 +84,25 @@ function problem(words: string): void {
   show(element, true);
 }
 
+/** Shows what is going on; that it goes on is not said aloud each time, only that something else begins. */
+function status(phase: string, share?: number): void {
+  byId('status', HTMLElement).textContent = share === undefined ? phase : `${phase}: ${Math.round(share * 100)} %`;
+  say(byId('phase', HTMLElement), phase);
+}
+
+/** Lets the user stop what runs, or start it. */
+function running(controller: AbortController | undefined): void {
+  const [run, cancel] = [byId('run', HTMLButtonElement), byId('cancel', HTMLButtonElement)];
+  cancel.onclick = () => controller?.abort();
+  if (controller) {
+    show(cancel, true);
+    keepFocus(() => (run.disabled = true), cancel);
+  } else {
+    run.disabled = false;
+    keepFocus(() => show(cancel, false), run);
+  }
+}
+
 async function start(): Promise<void> {
   const theme = loadText('theme', 'system');
   if (theme !== 'system') document.documentElement.dataset['theme'] = theme;
@@ -93,42 +113,42 @@ async function start(): Promise<void> {
     show(byId('software', HTMLElement), true);
   }
   const choose = await openPicker();
-  const status = byId('status', HTMLElement);
   const number = (id: string): number => byId(id, HTMLInputElement).valueAsNumber;
   byId('bench', HTMLFormElement).addEventListener('submit', (event) => {
     event.preventDefault();
     void (async () => {
       const controller = new AbortController();
-      byId('cancel', HTMLButtonElement).onclick = () => controller.abort();
-      show(byId('cancel', HTMLElement), true);
+      running(controller);
       show(byId('problem', HTMLElement), false);
-      byId('run', HTMLButtonElement).disabled = true;
+      warn([]);
       let engine: Engine | undefined;
       try {
         const { title: _, ...options } = choose();
-        engine = await createWorkerEngine({ ...options, signal: controller.signal, onProgress: ({ phase, progress }) => (status.textContent = `${phase}: ${Math.round(progress * 100)} %`) });
+        engine = await createWorkerEngine({ ...options, signal: controller.signal, onProgress: ({ phase, progress }) => status(phase, progress) });
         const { info } = engine;
+        warn(info.warnings);
+        engine.on('warning', (text) => warn([text]));
         const count = { tokens: number('tokens'), repeats: number('repeats'), prompts: number('prompts') };
         const runs = await measure(engine, count, controller.signal, (soFar, share) => {
           table(soFar);
-          status.textContent = `measuring: ${Math.round(share * 100)} %`;
+          status('measuring', share);
         });
-        status.textContent = `Done: ${count.repeats} repetitions of ${count.prompts} prompts, ${count.tokens} tokens each.`;
+        status(`Done: ${count.repeats} repetitions of ${count.prompts} prompts, ${count.tokens} tokens each.`);
         const copy = byId('copy', HTMLButtonElement);
         show(copy, true);
         const { adapter, path, tiles } = info;
         const report = { date: new Date().toISOString(), userAgent: navigator.userAgent, adapter, path, tiles, ...count, runs };
         copy.onclick = () => void navigator.clipboard.writeText(JSON.stringify(report, null, 1));
       } catch (error) {
-        status.textContent = 'Stopped.';
+        status('Stopped.');
         if (!controller.signal.aborted) problem(error instanceof Error ? error.message : String(error));
       } finally {
         await engine?.dispose();
-        show(byId('cancel', HTMLElement), false);
-        byId('run', HTMLButtonElement).disabled = false;
+        running(undefined);
       }
     })();
   });
 }
 
+keepOffline();
 void start();

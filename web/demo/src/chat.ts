@@ -1,33 +1,51 @@
 /** The conversation: its turns, asking, stopping, asking again. */
-import { type ChatMessage, type Engine, RedraftError, type TokenOrigin } from '@redraft/web';
-import { byId, make, show } from './dom';
+import { type ChatMessage, type Engine, RedraftError, type SpeculationChoice, type TokenOrigin } from '@redraft/web';
+import { byId, keepFocus, make, say, show } from './dom';
 import type { Guesses } from './guesses';
 import { type Piece, type Settings, type Turn, keep, loadTurns } from './state';
 
 const NAMES: Record<TokenOrigin, string> = { target: 'plain', drafted: 'drafted', refined: 'refined', lookup: 'lookup' };
 
+/** Pixels from its end within which the conversation follows what is written. */
+const NEAR = 80;
+
+/** What the page around the conversation does for it. */
+export interface Host {
+  settings(): Settings;
+  /** An answer failed. */
+  failed(error: unknown): void;
+  /** An answer begins: what was wrong before is over. */
+  begins(): void;
+}
+
+interface Answer extends Turn {
+  pieces: Piece[];
+}
+
 export class Chat {
   readonly #list = byId('messages', HTMLOListElement);
   readonly #status = byId('status', HTMLElement);
+  readonly #form = byId('ask', HTMLFormElement);
   readonly #question = byId('question', HTMLTextAreaElement);
   readonly #send = byId('send', HTMLButtonElement);
   readonly #stop = byId('stop', HTMLButtonElement);
   readonly #compare = byId('compare', HTMLButtonElement);
+  readonly #same = byId('same', HTMLElement);
   readonly #guesses: Guesses;
-  readonly #settings: () => Settings;
-  readonly #problem: (error: unknown) => void;
+  readonly #host: Host;
   #engine: Engine | undefined;
   #turns: Turn[] = loadTurns();
+  /** The turn from which on the model is shown the conversation: what is before it does not fit its context any more. */
+  #from = 0;
   #running: AbortController | undefined;
   /** The seed of the last answer, so that it can be made again. */
   #seed = 0;
   #speculated = false;
 
-  constructor(guesses: Guesses, settings: () => Settings, problem: (error: unknown) => void) {
+  constructor(guesses: Guesses, host: Host) {
     this.#guesses = guesses;
-    this.#settings = settings;
-    this.#problem = problem;
-    byId('ask', HTMLFormElement).addEventListener('submit', (event) => {
+    this.#host = host;
+    this.#form.addEventListener('submit', (event) => {
       event.preventDefault();
       void this.#ask();
     });
@@ -38,7 +56,8 @@ export class Chat {
     });
     this.#stop.addEventListener('click', () => this.#running?.abort());
     document.addEventListener('keydown', (event) => {
-      if (event.key === 'Escape') this.#running?.abort();
+      // In a dialog the key closes that, and nothing else.
+      if (event.key === 'Escape' && !document.querySelector('dialog[open]')) this.#running?.abort();
     });
     this.#compare.addEventListener('click', () => void this.#again(true));
     this.#draw();
@@ -46,6 +65,9 @@ export class Chat {
 
   attach(engine: Engine): void {
     this.#engine = engine;
+    // Another model may have room for more.
+    this.#from = 0;
+    this.#draw();
     this.#question.focus();
   }
 
@@ -59,6 +81,7 @@ export class Chat {
   clear(): void {
     this.#running?.abort();
     this.#turns = [];
+    this.#from = 0;
     this.#save();
     this.#guesses.clear();
     this.#compare.disabled = true;
@@ -80,7 +103,7 @@ export class Chat {
   }
 
   #newSeed(): void {
-    const { seed } = this.#settings();
+    const { seed } = this.#host.settings();
     this.#seed = seed === '' ? Math.floor(Math.random() * 2 ** 31) : seed;
   }
 
@@ -91,7 +114,7 @@ export class Chat {
     if (!other) this.#newSeed();
     const after = await this.#answer(other);
     if (!other || after === undefined) return;
-    byId('same', HTMLElement).textContent =
+    this.#same.textContent =
       after === before ? 'The same answer, word for word.' : 'Another answer: the settings changed in between, or the first one was stopped.';
   }
 
@@ -102,94 +125,132 @@ export class Chat {
     const drafting = other && !this.#speculated ? this.#guesses.drafting() : this.#guesses.kind();
     const kind = other && this.#speculated ? 'off' : drafting;
     this.#speculated = kind !== 'off';
-    const { system, seed: _, ...sampling } = this.#settings();
+    const turn: Answer = { role: 'assistant', text: '', pieces: [] };
+    this.#turns.push(turn);
+    const controller = new AbortController();
+    this.#running = controller;
+    this.#host.begins();
+    this.#same.textContent = '';
+    this.#busy(true);
+    this.#draw();
+    this.#follow();
+    let tokens: number | undefined;
+    try {
+      tokens = await this.#fitting(engine, turn, kind, controller.signal);
+    } catch (error) {
+      if (!(error instanceof RedraftError) || error.code !== 'aborted') this.#host.failed(error);
+    }
+    if (this.#running === controller) this.#running = undefined;
+    this.#finish(turn, tokens);
+    return tokens === undefined ? undefined : turn.text;
+  }
+
+  /** Answers, leaving out older turns where all of them do not fit the context; gives the number of tokens. */
+  async #fitting(engine: Engine, turn: Answer, kind: SpeculationChoice, signal: AbortSignal): Promise<number> {
+    for (;;) {
+      try {
+        return await this.#stream(engine, turn, kind, signal);
+      } catch (error) {
+        const full = error instanceof RedraftError && error.code === 'context_length_exceeded' && turn.text === '';
+        if (!full || !this.#shorten()) throw error;
+      }
+    }
+  }
+
+  /** Leaves out the older half of what the model is shown; false where that is the question alone. */
+  #shorten(): boolean {
+    // Behind the question stands the answer that is being made.
+    const last = this.#turns.length - 2;
+    if (this.#from >= last) return false;
+    this.#from = Math.ceil((this.#from + last) / 2);
+    while (this.#turns[this.#from]?.role === 'assistant') this.#from += 1;
+    this.#draw();
+    this.#follow();
+    return true;
+  }
+
+  async #stream(engine: Engine, turn: Answer, kind: SpeculationChoice, signal: AbortSignal): Promise<number> {
+    const { system, seed: _, ...sampling } = this.#host.settings();
     const messages: ChatMessage[] = [
       ...(system.trim() === '' ? [] : [{ role: 'system', content: system }]),
-      ...this.#turns.map(({ role, text }) => ({ role, content: text })),
+      ...this.#turns.slice(this.#from, -1).map(({ role, text }) => ({ role, content: text })),
     ];
-    const turn: Turn & { pieces: Piece[] } = { role: 'assistant', text: '', pieces: [] };
-    this.#turns.push(turn);
-    this.#draw();
-    this.#busy(true);
-    byId('same', HTMLElement).textContent = '';
     const body = this.#list.lastElementChild?.querySelector('.text');
     // The first automatic choice on this adapter is preceded by a measurement, the only time that an answer is late for it.
     const measures = kind === 'auto' && engine.info.costs === null;
     const waiting = make('p', { class: 'note waiting' }, measures ? 'Measuring once what steps cost here, so that drafting is used where it pays …' : 'Reading …');
     body?.after(waiting);
-    if (measures) this.#status.textContent = 'Measuring once what steps cost here.';
+    if (measures) say(this.#status, 'Measuring once what steps cost here.');
     const origins: TokenOrigin[] = [];
-    const controller = new AbortController();
-    this.#running = controller;
-    let finished = false;
-    try {
-      const stream = await engine.chat.completions.create({ messages, ...sampling, seed: this.#seed, speculation: kind, stream: true, signal: controller.signal });
-      for await (const { choices, usage } of stream) {
-        const [choice] = choices;
-        const text = choice?.delta.content ?? '';
-        if (choice?.token) {
-          waiting.remove();
-          origins.push(choice.token.origin);
-          this.#guesses.counts(origins);
-          if (text !== '') {
-            const piece = { text, origin: choice.token.origin };
-            turn.pieces.push(piece);
-            turn.text += text;
-            body?.append(span(piece));
-            this.#scroll();
-          }
+    const stream = await engine.chat.completions.create({ messages, ...sampling, seed: this.#seed, speculation: kind, stream: true, signal });
+    for await (const { choices, usage } of stream) {
+      const [choice] = choices;
+      if (choice?.token) {
+        waiting.remove();
+        origins.push(choice.token.origin);
+        this.#guesses.counts(origins);
+        const text = choice.delta.content ?? '';
+        if (text !== '') {
+          const piece = { text, origin: choice.token.origin };
+          turn.pieces.push(piece);
+          turn.text += text;
+          const follows = this.#behind() < NEAR;
+          body?.append(span(piece));
+          if (follows) this.#follow();
         }
-        if (usage) this.#guesses.numbers(usage, this.#speculated);
       }
-      finished = true;
-    } catch (error) {
-      if (!(error instanceof RedraftError) || error.code !== 'aborted') this.#problem(error);
-    } finally {
-      if (this.#running === controller) this.#running = undefined;
-      this.#busy(false);
+      if (usage) this.#guesses.numbers(usage, this.#speculated);
     }
-    const kept = this.#turns.includes(turn);
+    return origins.length;
+  }
+
+  /** What there is of an answer is kept; `tokens` is undefined where it did not come to its end. */
+  #finish(turn: Answer, tokens: number | undefined): void {
+    const follows = this.#behind() < NEAR;
+    this.#busy(false);
     // A question without an answer goes back to where it can be sent again.
-    if (kept && turn.text === '' && !finished) {
+    if (this.#turns.includes(turn) && turn.text === '' && tokens === undefined) {
       this.#turns.pop();
       const question = this.#turns.pop();
       if (question && this.#question.value === '') this.#question.value = question.text;
     }
     this.#save();
     this.#draw();
+    if (follows) this.#follow();
     this.#compare.disabled = this.#turns.at(-1)?.role !== 'assistant';
-    this.#status.textContent = finished ? `Answer complete, ${origins.length} tokens.` : 'Answer stopped.';
-    return finished ? turn.text : undefined;
+    // Said as a whole, since word for word nobody could listen to it.
+    say(this.#status, tokens === undefined ? 'Answer stopped.' : `Answer complete, ${tokens} tokens. ${turn.text}`);
   }
 
   #busy(busy: boolean): void {
-    show(this.#send, !busy);
-    show(this.#stop, busy);
-    this.#compare.disabled = busy;
-    if (busy) this.#status.textContent = 'Answering.';
+    keepFocus(() => {
+      show(this.#send, !busy);
+      show(this.#stop, busy);
+    }, this.#question);
+    // Not disabled meanwhile: whoever has just pressed it stays on it.
+    this.#compare.setAttribute('aria-disabled', String(busy));
+    if (busy) say(this.#status, 'Answering.');
     this.#list.setAttribute('aria-busy', String(busy));
   }
 
   #draw(): void {
-    if (this.#turns.length === 0) {
-      this.#list.replaceChildren(make('li', { class: 'hint' }, 'The model is small: it is quick to write, and often wrong.'));
-      return;
-    }
-    this.#list.replaceChildren(...this.#turns.map((turn, at) => this.#message(turn, at === this.#turns.length - 1)));
-    this.#scroll();
+    const items = this.#turns.map((turn, at) => this.#message(turn, at === this.#turns.length - 1));
+    if (items.length === 0) items.push(make('li', { class: 'hint' }, 'The model is small: it is quick to write, and often wrong.'));
+    if (this.#from > 0) items.splice(this.#from, 0, make('li', { class: 'left-out' }, 'The model is no longer shown what is above: it does not fit its context.'));
+    keepFocus(() => this.#list.replaceChildren(...items), this.#question);
   }
 
   #message(turn: Turn, last: boolean): HTMLLIElement {
     const text = make('div', { class: 'text' });
     text.append(...(turn.pieces ? turn.pieces.map(span) : [turn.text]));
     const item = make('li', { class: `message ${turn.role}` }, make('h3', {}, turn.role === 'user' ? 'You' : 'Model'), text);
-    if (turn.role === 'assistant' && !this.#running && turn.text !== '') {
+    if (turn.role === 'assistant' && turn.text !== '') {
       const copy = make('button', { type: 'button', class: 'quiet' }, 'Copy');
       copy.addEventListener('click', () => {
         void navigator.clipboard.writeText(turn.text).then(() => (copy.textContent = 'Copied'));
       });
       const tools = make('div', { class: 'tools' }, copy);
-      if (last) {
+      if (last && !this.#running) {
         const again = make('button', { type: 'button', class: 'quiet', id: 'regenerate' }, 'Regenerate');
         again.addEventListener('click', () => void this.#again(false));
         tools.append(again);
@@ -199,8 +260,24 @@ export class Chat {
     return item;
   }
 
-  #scroll(): void {
-    this.#list.scrollTop = this.#list.scrollHeight;
+  /** Whether the conversation scrolls in itself; where the window is narrow the page does. */
+  #scrolls(): boolean {
+    return this.#list.scrollHeight > this.#list.clientHeight + 1;
+  }
+
+  /** Pixels of the conversation that are below what is in sight. */
+  #behind(): number {
+    const list = this.#list;
+    if (this.#scrolls()) return list.scrollHeight - list.scrollTop - list.clientHeight;
+    return list.getBoundingClientRect().bottom - (innerHeight - this.#form.offsetHeight);
+  }
+
+  /** Brings the end of the conversation into sight. */
+  #follow(): void {
+    const behind = this.#behind();
+    if (behind <= 0) return;
+    if (this.#scrolls()) this.#list.scrollTop += behind;
+    else scrollBy(0, behind);
   }
 }
 

@@ -1,14 +1,17 @@
 import { type Engine, type LoadProgress, RedraftError, createWorkerEngine, probe } from '@redraft/web';
 import { nameOf, softwareWords } from './adapter';
 import { Chat } from './chat';
-import { byId, megabytes, show } from './dom';
+import { byId, keepFocus, megabytes, say, show, warn } from './dom';
 import { Guesses } from './guesses';
+import { keepOffline } from './offline';
 import { type Choice, openPicker } from './picker';
 import { DEFAULTS, type Settings, keep, loadSettings, loadText } from './state';
 
 let settings: Settings = loadSettings();
 const guesses = new Guesses();
-const chat = new Chat(guesses, () => settings, tell);
+const chat = new Chat(guesses, { settings: () => settings, failed, begins: quiet });
+/** What is loaded, to load it again. */
+let opened: Choice | undefined;
 
 function tell(error: unknown): void {
   const problem = byId('problem', HTMLElement);
@@ -23,6 +26,21 @@ function tell(error: unknown): void {
 
 function quiet(): void {
   show(byId('problem', HTMLElement), false);
+}
+
+/** An answer failed. An engine whose worker or module died answers nothing more, so another one takes its place. */
+function failed(error: unknown): void {
+  const died = error instanceof RedraftError && (error.code === 'worker' || error.code === 'internal');
+  if (died && opened) void reopen(opened, error);
+  else tell(error);
+}
+
+async function reopen(choice: Choice, why: RedraftError): Promise<void> {
+  await leave();
+  show(byId('start', HTMLElement), true);
+  const loading = load(choice);
+  tell(`The answer broke off: ${why.message.split(';')[0]}. The model is being loaded again; then send the message again.`);
+  await loading;
 }
 
 // ---- Theme ----
@@ -87,10 +105,13 @@ function progress({ phase, loaded, total, progress: share }: LoadProgress): void
   const bytes = phase === 'download' || phase === 'upload' || phase === 'cache';
   const amount = bytes && total > 0 ? `: ${megabytes(loaded)} of ${megabytes(total)}` : '';
   byId('loading-words', HTMLElement).textContent = `${WORDS[phase]}${amount}`;
+  say(byId('loading-phase', HTMLElement), WORDS[phase]);
 }
 
-async function load({ title, model, drafter }: Choice): Promise<void> {
+async function load(choice: Choice): Promise<void> {
+  const { title, model, drafter } = choice;
   quiet();
+  warn([]);
   const controller = new AbortController();
   byId('cancel', HTMLButtonElement).onclick = () => controller.abort();
   heading(`Loading ${title}`);
@@ -99,14 +120,15 @@ async function load({ title, model, drafter }: Choice): Promise<void> {
   byId('cancel', HTMLButtonElement).focus();
   try {
     const engine = await createWorkerEngine({ model, ...(drafter && { drafter }), signal: controller.signal, onProgress: progress });
+    opened = choice;
     open(engine, title);
   } catch (error) {
     if (!(error instanceof RedraftError) || error.code !== 'aborted') tell(error);
     await start();
   } finally {
     heading('Choose a model');
-    show(byId('loading', HTMLElement), false);
     show(byId('start-form', HTMLElement), true);
+    keepFocus(() => show(byId('loading', HTMLElement), false), byId('load', HTMLElement));
   }
 }
 
@@ -114,26 +136,38 @@ function heading(words: string): void {
   byId('start-title', HTMLElement).textContent = words;
 }
 
+const TOOLS = ['model-name', 'new-chat', 'change-model', 'open-settings'];
+
 function open(engine: Engine, title: string): void {
   const name = byId('model-name', HTMLElement);
   name.textContent = title;
   name.title = `${title}: ${megabytes(engine.info.memory.total)} of GPU memory, kernels ${engine.info.path}`;
-  engine.on('warning', tell);
+  warn(engine.info.warnings);
+  engine.on('warning', (text) => warn([text]));
   show(byId('start', HTMLElement), false);
   show(byId('workbench', HTMLElement), true);
-  for (const id of ['model-name', 'new-chat', 'change-model', 'open-settings']) show(byId(id, HTMLElement), true);
+  for (const id of TOOLS) show(byId(id, HTMLElement), true);
   guesses.attach(engine);
   chat.attach(engine);
 }
 
 byId('new-chat', HTMLButtonElement).addEventListener('click', () => chat.clear());
 byId('change-model', HTMLButtonElement).addEventListener('click', async () => {
+  await leave();
+  await start();
+  byId('load', HTMLElement).focus();
+});
+
+/** Closes the conversation and frees what the model took. */
+async function leave(): Promise<void> {
+  opened = undefined;
   guesses.detach();
   await chat.detach();
+  dialog.close();
+  warn([]);
   show(byId('workbench', HTMLElement), false);
-  for (const id of ['model-name', 'new-chat', 'change-model', 'open-settings']) show(byId(id, HTMLElement), false);
-  await start();
-});
+  for (const id of TOOLS) show(byId(id, HTMLElement), false);
+}
 
 async function start(): Promise<void> {
   const found = await probe();
@@ -163,6 +197,10 @@ async function start(): Promise<void> {
   };
 }
 
-byId('probe-again', HTMLButtonElement).addEventListener('click', () => void start());
-if ('serviceWorker' in navigator && import.meta.env.PROD) void navigator.serviceWorker.register('./sw.js').catch(() => undefined);
+byId('probe-again', HTMLButtonElement).addEventListener('click', async () => {
+  await start();
+  const again = byId('probe-again', HTMLElement);
+  if (!again.checkVisibility()) byId('load', HTMLElement).focus();
+});
+keepOffline();
 void start();

@@ -1,5 +1,5 @@
 /** Choosing a model: those with a name, a file of the user's own, or an address. */
-import { MODELS, type ModelSpec, deleteModel, hasModel, listModels } from '@redraft/web';
+import { type CachedModel, MODELS, type ModelFile, type ModelSpec, deleteModel, hasModel, listModels } from '@redraft/web';
 import { byId, make, megabytes, show } from './dom';
 
 export interface Choice {
@@ -34,29 +34,73 @@ async function served(): Promise<{ file: string; size: number }[]> {
 
 const address = (file: string): string => new URL(`./models/${encodeURIComponent(file)}`, location.href).href;
 
+/** Without the codes of addresses, where it is made of such. */
+function readable(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+const nameIn = (url: string): string => url.split(/[?#]/)[0]?.split('/').at(-1) ?? '';
+
+/** Whole models that are kept here. Where storage fails there are none, and loading says why. */
+async function keptModels(): Promise<CachedModel[]> {
+  const all = await listModels().catch(() => []);
+  return all.filter(({ complete, name, url }) => complete && !name?.endsWith('/drafter') && !nameIn(url).endsWith('.safetensors'));
+}
+
+/** The file as it was asked for: what was given without its hash is kept under its address. */
+async function asAsked({ url, sha256 }: CachedModel): Promise<ModelFile> {
+  const hashed = sha256 !== undefined && (await hasModel({ url, sha256 }).catch(() => false));
+  return hashed ? { url, sha256 } : { url };
+}
+
+/** Deletes all that was downloaded, whole or not. */
+async function forgetAll(): Promise<void> {
+  for (const { url, sha256, name } of await listModels()) {
+    const known = MODELS.find((model) => name === model.name || name === `${model.name}/drafter`);
+    for (const model of [{ url }, ...(sha256 === undefined ? [] : [{ url, sha256 }]), ...(known ? [known.name] : [])]) await deleteModel(model);
+  }
+}
+
+const HERE = 'already in this browser';
+
 // Made once, so that what was entered is still there after a load that failed.
 const file = make('input', { type: 'file', accept: '.gguf', id: 'model-file', 'aria-label': 'GGUF file' });
 const url = make('input', { type: 'text', id: 'model-url', inputmode: 'url', 'aria-label': 'Address of a GGUF file', placeholder: 'https://… or hf:owner/repository/file.gguf' });
 
 async function entries(): Promise<Entry[]> {
   const here = await served();
+  const kept = await keptModels();
   const named = await Promise.all(
     MODELS.map(async (known): Promise<Entry> => {
       const { name, title, size, sha256, url } = known;
       const local = here.find(({ file }) => url.endsWith(file));
       const model = local ? { url: address(local.file), sha256, size } : { url, sha256, size };
       const cached = await hasModel(model).catch(() => false);
-      const from = cached ? 'already in this browser' : local ? 'from this server' : 'to download once';
+      const from = cached ? HERE : local ? 'from this server' : 'to download once';
       return { id: name, title, detail: `${megabytes(size)}, ${from}`, choose: () => model };
     }),
   );
-  const known = new Set(MODELS.map(({ url }) => url.split('/').at(-1)));
+  const known = new Set(MODELS.map(({ url }) => nameIn(url)));
   const others = here
-    .filter(({ file }) => file.endsWith('.gguf') && !known.has(file))
-    .map(({ file, size }): Entry => ({ id: file, title: file, detail: `${megabytes(size)}, from this server`, choose: () => ({ url: address(file), size }) }));
+    .filter(({ file, size }) => file.endsWith('.gguf') && !known.has(file) && !kept.some((one) => one.url === address(file) && one.size === size))
+    .map(({ file, size }): Entry => ({ id: address(file), title: file, detail: `${megabytes(size)}, from this server`, choose: () => ({ url: address(file), size }) }));
+  // Of earlier visits: these load without a network.
+  const listed = new Set(others.map(({ id }) => id));
+  const unnamed = kept.filter(({ url, name, sha256 }) => name === undefined && !listed.has(url) && !MODELS.some((model) => model.sha256 === sha256));
+  const earlier = await Promise.all(
+    [...new Map(unnamed.map((one) => [one.url, one])).values()].map(async (one): Promise<Entry> => {
+      const model = await asAsked(one);
+      return { id: one.url, title: readable(nameIn(one.url)), detail: `${megabytes(one.size)}, ${HERE}`, choose: () => model };
+    }),
+  );
   return [
     ...named,
     ...others,
+    ...earlier,
     {
       id: 'own-file', title: 'A file of mine', detail: 'a GGUF file of a Llama or Qwen2 model', extra: file,
       choose: () => {
@@ -72,7 +116,7 @@ async function entries(): Promise<Entry[]> {
         if (url.value.trim() === '') throw new Error('Enter the address of a GGUF file first.');
         return url.value.trim();
       },
-      name: () => url.value.trim().split(/[?#]/)[0]?.split('/').at(-1) ?? '',
+      name: () => nameIn(url.value.trim()),
     },
   ];
 }
@@ -91,8 +135,8 @@ export async function openPicker(): Promise<() => Choice> {
     if (entry.extra) {
       const { extra } = entry;
       row.append(make('span', { class: 'extra' }, extra));
-      // In place of those of an earlier list.
-      extra.onfocus = extra.onchange = () => (radio.checked = true);
+      // In place of those of an earlier list. Not when it gets the focus: it stands on the way from the list to the button.
+      extra.oninput = extra.onchange = extra.onclick = () => (radio.checked = true);
     }
     list.append(row);
   }
@@ -101,7 +145,9 @@ export async function openPicker(): Promise<() => Choice> {
   const kept = await listModels().catch(() => []);
   show(forget, kept.length > 0);
   forget.onclick = async () => {
-    for (const { url, sha256 } of await listModels()) await deleteModel({ url, ...(sha256 !== undefined && { sha256 }) });
+    await forgetAll();
+    // The button goes, and the focus not with it.
+    forget.form?.querySelector<HTMLElement>('.primary')?.focus();
     await openPicker();
   };
   return () => {

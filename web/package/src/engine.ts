@@ -2,6 +2,7 @@ import type { Backend, BackendEvents, EngineInfo, LoadOptions } from './backend.
 import { Completions } from './completions.js';
 import { invalid, shown, text as checkText } from './checks.js';
 import { RedraftError, throwIfAborted } from './errors.js';
+import { tellUncaught } from './life.js';
 import { LocalBackend } from './local.js';
 import { type ModelSpec, isLocal, resolveUrl } from './models.js';
 import { type CheckedOptions, checkOptions } from './options.js';
@@ -14,6 +15,8 @@ export interface EngineOptions extends LoadOptions {
   readonly signal?: AbortSignal;
   /** Hears of the load, and of loading again after the device was lost. */
   readonly onProgress?: (progress: LoadProgress) => void;
+  /** Hears of what is done otherwise than asked, and why, in the load and later. Without it, the load tells the console. */
+  readonly onWarning?: (text: string) => void;
 }
 
 export interface WorkerEngineOptions extends EngineOptions {
@@ -50,9 +53,8 @@ class Emitter {
       try {
         listener(value);
       } catch (error) {
-        // What a listener throws must not end the load or the answer that it hears of; it is told as if nobody had caught it.
-        if (typeof reportError === 'function') reportError(error);
-        else console.error(error);
+        // What a listener throws must not end the load or the answer that it hears of.
+        tellUncaught(error);
       }
     }
   }
@@ -109,21 +111,22 @@ function nameOf(model: LoadOptions['model']): string {
 
 type Load = (options: LoadOptions, events: BackendEvents, signal: AbortSignal | undefined) => Promise<Backend>;
 
-async function create({ load: options, signal, onProgress }: CheckedOptions, load: Load): Promise<Engine> {
+async function create({ load: options, signal, onProgress, onWarning }: CheckedOptions, load: Load): Promise<Engine> {
   const emitter = new Emitter();
   if (onProgress !== undefined) emitter.on('progress', onProgress);
-  const warnings: string[] = [];
-  let engine: Engine | undefined;
+  if (onWarning !== undefined) emitter.on('warning', onWarning);
+  let loading = true;
   const events: BackendEvents = {
     progress: (progress) => emitter.emit('progress', progress),
-    // Nobody can listen before the engine is there.
-    warning: (text) => (engine ? emitter.emit('warning', text) : void warnings.push(text)),
+    warning: (text) => {
+      if (loading && onWarning === undefined) console.warn(`redraft: ${text}`);
+      emitter.emit('warning', text);
+    },
     lost: (message) => emitter.emit('lost', message),
   };
   const backend = await load(options, events, signal);
-  engine = new Engine(backend, nameOf(options.model), emitter);
-  for (const text of warnings) console.warn(`redraft: ${text}`);
-  return engine;
+  loading = false;
+  return new Engine(backend, nameOf(options.model), emitter);
 }
 
 /** Loads a model in this page (or in the worker that calls it). */

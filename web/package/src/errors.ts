@@ -2,7 +2,7 @@
 export type ErrorCode =
   /** The caller's `AbortSignal` fired. */
   | 'aborted'
-  /** This browser has no WebGPU, or no adapter that redraft can use. */
+  /** This browser has no WebGPU, or no adapter that redraft can use, or one that computes wrong. */
   | 'webgpu_unavailable'
   /** The GPU device is gone. The next call loads the model again from the cache. */
   | 'device_lost'
@@ -32,14 +32,15 @@ export type ErrorCode =
   | 'worker'
   /** The engine was disposed. */
   | 'disposed'
-  /** A bug of redraft. */
+  /** A bug of redraft or of the browser. Where it ended the module, no engine of this page or worker goes on. */
   | 'internal';
 
-const CODES: ReadonlySet<string> = new Set<ErrorCode>([
-  'aborted', 'webgpu_unavailable', 'device_lost', 'out_of_memory', 'invalid_model', 'invalid_drafter',
-  'invalid_request', 'unsupported', 'context_length_exceeded', 'network', 'http', 'integrity', 'quota_exceeded',
-  'storage', 'worker', 'disposed', 'internal',
-]);
+/** Every code there is: one that `ErrorCode` has and this has not does not compile. */
+export const CODES: Readonly<Record<ErrorCode, true>> = {
+  aborted: true, webgpu_unavailable: true, device_lost: true, out_of_memory: true, invalid_model: true, invalid_drafter: true,
+  invalid_request: true, unsupported: true, context_length_exceeded: true, network: true, http: true, integrity: true,
+  quota_exceeded: true, storage: true, worker: true, disposed: true, internal: true,
+};
 
 /** Every error that the package throws. The message says what was expected, what was found and what to do. */
 export class RedraftError extends Error {
@@ -71,11 +72,13 @@ export function fromWire(error: WireError): RedraftError {
 /** Whatever was thrown, as one of ours: the module's errors carry a `code`, anything else is a bug. */
 export function asRedraftError(error: unknown): RedraftError {
   if (error instanceof RedraftError) return error;
-  if (error instanceof Error) {
-    const code = 'code' in error && typeof error.code === 'string' && CODES.has(error.code) ? error.code : 'internal';
-    return new RedraftError(code as ErrorCode, error.message, { cause: error });
-  }
+  if (error instanceof Error) return new RedraftError(codeOf(error) ?? 'internal', error.message, { cause: error });
   return new RedraftError('internal', String(error), { cause: error });
+}
+
+/** The code of an error that the package or its module made; nothing of another. */
+export function codeOf(error: Error): ErrorCode | undefined {
+  return 'code' in error && typeof error.code === 'string' && Object.hasOwn(CODES, error.code) ? (error.code as ErrorCode) : undefined;
 }
 
 export function abortedError(signal: AbortSignal): RedraftError {

@@ -4,6 +4,7 @@ import { dropUseless, openModel } from './cache.js';
 import { type CostSetting, costsKey, recallCosts } from './costs.js';
 import { openDrafter } from './drafter.js';
 import { RedraftError, asRedraftError, throwIfAborted } from './errors.js';
+import { atOnce, moduleDeath, whileAlive } from './life.js';
 import { storedNotes } from './notes.js';
 import { type Probe, probe } from './probe.js';
 import { ProgressMeter } from './progress.js';
@@ -44,7 +45,7 @@ export class LocalBackend implements Backend {
 
   get info(): EngineInfo {
     if (!this.#info) throw new RedraftError('internal', 'no model is loaded');
-    return { ...this.#info, heapBytes: heapBytes() };
+    return { ...this.#info, heapBytes: moduleDeath() ? this.#info.heapBytes : heapBytes() };
   }
 
   answer(request: AnswerRequest, onToken: (token: TokenReport) => void, signal?: AbortSignal): Promise<AnswerReport> {
@@ -56,16 +57,16 @@ export class LocalBackend implements Backend {
         if (!stop.aborted) onToken(JSON.parse(json) as TokenReport);
       };
       try {
-        return JSON.parse(await engine.answer(JSON.stringify(request), take, aborted.promise)) as AnswerReport;
+        return JSON.parse(await whileAlive(() => engine.answer(JSON.stringify(request), take, aborted.promise))) as AnswerReport;
       } finally {
         aborted.release();
-        if (request.speculation === 'auto') await this.#keepCosts(engine);
+        if (request.speculation === 'auto' && !moduleDeath()) await this.#keepCosts(engine);
       }
     });
   }
 
   encode(text: string): Promise<number[]> {
-    return this.#alone(undefined, (engine) => Promise.resolve([...engine.encode(text)]));
+    return this.#alone(undefined, (engine) => Promise.resolve([...atOnce(() => engine.encode(text))]));
   }
 
   async dispose(): Promise<void> {
@@ -96,9 +97,9 @@ export class LocalBackend implements Backend {
   async #recallCosts(engine: WasmEngine, setting: CostSetting): Promise<boolean> {
     try {
       this.#costsKey = await costsKey(setting);
-      return await recallCosts(keptCosts, this.#costsKey, engine);
+      return await recallCosts(keptCosts, this.#costsKey, { setCosts: (json) => atOnce(() => engine.setCosts(json)) });
     } catch (error) {
-      engine.free();
+      free(engine);
       throw error;
     }
   }
@@ -106,7 +107,7 @@ export class LocalBackend implements Backend {
   /** Notes the costs of an engine that has just measured them. */
   async #keepCosts(engine: WasmEngine): Promise<void> {
     if (!this.#info || this.#info.costs !== null) return;
-    const { costs } = JSON.parse(engine.info()) as ModuleInfo;
+    const { costs } = infoOf(engine);
     if (costs === null) return;
     this.#info = { ...this.#info, costs, costsFrom: 'measured' };
     // Not being able to keep them costs another measurement, no more.
@@ -114,9 +115,11 @@ export class LocalBackend implements Backend {
   }
 
   async #ready(signal: AbortSignal | undefined): Promise<WasmEngine> {
+    const engine = this.#engine;
     try {
-      this.#engine?.healthy();
+      if (engine) atOnce(() => engine.healthy());
     } catch (error) {
+      if (moduleDeath()) throw error;
       // Lost while nobody used it: nobody needs to hear of it as an error.
       this.#lose(asRedraftError(error));
     }
@@ -129,15 +132,21 @@ export class LocalBackend implements Backend {
   }
 
   #free(): void {
-    this.#engine?.free();
+    if (this.#engine) free(this.#engine);
     this.#engine = undefined;
   }
 
   async #load(signal: AbortSignal | undefined): Promise<WasmEngine> {
     const { model, context, kv, precision = 'f32', cache = 'auto', memoryLimit, subgroups = 'auto', wasmUrl } = this.#options;
     const meter = new ProgressMeter(this.#events.progress);
-    const warn = (text: string): void => this.#events.warning?.(text);
+    const warnings: string[] = [];
+    const warn = (text: string): void => {
+      warnings.push(text);
+      this.#events.warning?.(text);
+    };
     throwIfAborted(signal);
+    const end = moduleDeath();
+    if (end) throw end;
     const found = await orAborted(probe(), signal);
     if (!found.ok) throw unavailable(found);
     if (precision === 'f16' && !found.adapter.f16) {
@@ -150,26 +159,22 @@ export class LocalBackend implements Backend {
     const drafterFile = await orAborted(openDrafter(this.#options, fetching), signal);
     await orAborted(loadModule(wasmUrl), signal);
     const { adapter } = found;
-    const check = (path: string): Promise<string> => checkPath(path, (share: number) => meter.check(share));
+    const check = (path: string): Promise<string> => whileAlive(() => checkPath(path, (share: number) => meter.check(share)));
     const choosing = { adapter, choice: subgroups, precision, version: VERSION, memory: checks, check, warn };
     const path = await orAborted(choosePath(choosing), signal);
     const drafterBytes = drafterFile && (await drafterContents(drafterFile));
     throwIfAborted(signal);
     const aborted = settledOnAbort(signal);
     try {
-      const engine = await loadEngine(
-        modelFile.size,
-        async (offset: number, length: number) => new Uint8Array(await modelFile.slice(offset, offset + length).arrayBuffer()),
-        JSON.stringify({ context, kv, precision, path, memoryLimit }),
-        drafterBytes,
-        (phase: 'kernels' | 'weights', done: number, total: number) => meter.load(phase, done, total),
-        aborted.promise,
-      );
-      const loaded = JSON.parse(engine.info()) as ModuleInfo;
+      const read = async (offset: number, length: number) => new Uint8Array(await modelFile.slice(offset, offset + length).arrayBuffer());
+      const tell = (phase: 'kernels' | 'weights', done: number, total: number): void => meter.load(phase, done, total);
+      const request = JSON.stringify({ context, kv, precision, path, memoryLimit });
+      const engine = await whileAlive(() => loadEngine(modelFile.size, read, request, drafterBytes, tell, aborted.promise));
+      const loaded = infoOf(engine);
       const kept = await this.#recallCosts(engine, { version: VERSION, adapter, info: loaded, kv: kv ?? 'f16', model: modelFile, drafter: drafterFile });
-      const info = kept ? (JSON.parse(engine.info()) as ModuleInfo) : loaded;
+      const info = kept ? infoOf(engine) : loaded;
       info.warnings.forEach(warn);
-      this.#info = { ...info, costsFrom: kept ? 'kept' : null, modelBytes: modelFile.size, heapBytes: heapBytes() };
+      this.#info = { ...info, warnings, costsFrom: kept ? 'kept' : null, modelBytes: modelFile.size, heapBytes: heapBytes() };
       this.#engine = engine;
       meter.ready();
       return engine;
@@ -189,6 +194,19 @@ export class LocalBackend implements Backend {
     const dropped = await dropUseless(spec).catch(() => false);
     const advice = ofDrafter ? '; is it of another model? Pass the drafter of this one, or drafter: false' : '';
     return new RedraftError(error.code, `${error.message}${advice}${dropped ? '; what was downloaded is deleted, and fetched anew by the next load' : ''}`, { cause: error });
+  }
+}
+
+function infoOf(engine: WasmEngine): ModuleInfo {
+  return JSON.parse(atOnce(() => engine.info())) as ModuleInfo;
+}
+
+/** Frees what the engine holds; of a module that has ended nothing can be freed, nor need be. */
+function free(engine: WasmEngine): void {
+  try {
+    atOnce(() => engine.free());
+  } catch (error) {
+    if (!moduleDeath()) throw error;
   }
 }
 

@@ -7,7 +7,7 @@ import type { LoadProgress } from './progress.js';
 
 /** Every option there is: one that `EngineOptions` has and this has not does not compile. */
 const KNOWN: Readonly<Record<keyof EngineOptions, true>> = {
-  model: true, drafter: true, context: true, kv: true, precision: true, cache: true, memoryLimit: true, subgroups: true, wasmUrl: true, signal: true, onProgress: true,
+  model: true, drafter: true, context: true, kv: true, precision: true, cache: true, memoryLimit: true, subgroups: true, wasmUrl: true, signal: true, onProgress: true, onWarning: true,
 };
 
 export interface CheckedOptions {
@@ -15,6 +15,7 @@ export interface CheckedOptions {
   readonly load: LoadOptions;
   readonly signal: AbortSignal | undefined;
   readonly onProgress: ((progress: LoadProgress) => void) | undefined;
+  readonly onWarning: ((text: string) => void) | undefined;
   readonly worker: Worker | undefined;
 }
 
@@ -24,7 +25,7 @@ type AllOptions = { readonly [K in keyof Required<LoadOptions>]: LoadOptions[K] 
 export function checkOptions(given: unknown, ofWorker: boolean): CheckedOptions {
   const options = fieldsOf('the argument', given, "an object such as { model: 'smollm2-135m' }");
   onlyKnown('the argument', options, new Set([...Object.keys(KNOWN), ...(ofWorker ? ['worker'] : [])]));
-  const { model, drafter, memoryLimit, onProgress, worker } = options;
+  const { model, drafter, memoryLimit, onProgress, onWarning, worker } = options;
   if (model === undefined) throw invalid('model is missing: give a name, an address or a File');
   const context = wholeNumber('context', options['context'], 1, U32);
   const kv = oneOf('kv', options['kv'], ['f16', 'f32']);
@@ -34,7 +35,8 @@ export function checkOptions(given: unknown, ofWorker: boolean): CheckedOptions 
   // No limit is what there is without one.
   const limit = memoryLimit === Infinity ? undefined : wholeNumber('memoryLimit', memoryLimit, 1);
   const wasmUrl = options['wasmUrl'] === undefined ? undefined : text('wasmUrl', options['wasmUrl']);
-  if (!isListener(onProgress)) throw invalid(`onProgress must be a function, found ${shown(onProgress)}`);
+  if (!isListener<LoadProgress>(onProgress)) throw invalid(`onProgress must be a function, found ${shown(onProgress)}`);
+  if (!isListener<string>(onWarning)) throw invalid(`onWarning must be a function, found ${shown(onWarning)}`);
   if (worker !== undefined && !isWorker(worker)) throw invalid(`worker must be a Worker, found ${shown(worker)}`);
   // Nor may what crosses to a worker lack one.
   const load: AllOptions = {
@@ -42,7 +44,7 @@ export function checkOptions(given: unknown, ofWorker: boolean): CheckedOptions 
     drafter: drafter === undefined || drafter === false ? drafter : drafterOf(drafter),
     context, kv, precision, cache, memoryLimit: limit, subgroups, wasmUrl,
   };
-  return { load: present(load), signal: signalOf(options['signal']), onProgress, worker };
+  return { load: present(load), signal: signalOf(options['signal']), onProgress, onWarning, worker };
 }
 
 /** The same without the fields that nobody gave. */
@@ -55,7 +57,7 @@ function drafterOf(drafter: unknown): ModelSpec {
   return checkSpec('drafter', drafter);
 }
 
-const isListener = (value: unknown): value is CheckedOptions['onProgress'] => value === undefined || typeof value === 'function';
+const isListener = <T>(value: unknown): value is ((told: T) => void) | undefined => value === undefined || typeof value === 'function';
 
 function isWorker(value: unknown): value is Worker {
   return typeof value === 'object' && value !== null && 'postMessage' in value && 'addEventListener' in value && 'terminate' in value;

@@ -3,6 +3,7 @@
  * is the one place where the package touches a prototype of the browser, in the realm (page or worker) it runs in, and
  * only when an engine is about to use kernels that need subgroups.
  */
+import { RedraftError } from './errors.js';
 import type { Notes } from './notes.js';
 import type { ProbeAdapter } from './probe.js';
 
@@ -13,6 +14,8 @@ export type PathName = 'plain' | 'broadcast' | 'slices' | 'shuffle' | 'slices16'
 
 /** What the model multiplies in; `f16` needs `shader-f16`. */
 export type Precision = 'f32' | 'f16';
+
+const NEED_SUBGROUPS: ReadonlySet<PathName> = new Set(['broadcast', 'shuffle', 'shuffle16']);
 
 /** Lanes that the kernels need. */
 const LANES = 8;
@@ -51,24 +54,44 @@ export interface ChooseOptions {
   readonly warn: (text: string) => void;
 }
 
-/** The family to run: that with subgroups only once its check has passed. */
+/**
+ * The family to run. On a GPU none runs before a check of all its kernels has passed, once: drivers have bugs, and wrong
+ * kernels answer with nonsense. Software adapters are tested where redraft is, and take long to check.
+ */
 export async function choosePath(options: ChooseOptions): Promise<PathName> {
-  const { adapter, choice, precision, version, memory, check, warn } = options;
+  const { adapter, choice, precision, warn } = options;
   const { base, faster } = pathsFor(adapter, precision);
-  if (choice === 'off' || !faster) return base;
+  if (choice === 'auto' && faster) {
+    const wrong = await verdict(options, faster).catch((error: unknown) => `the check failed: ${String(error)}`);
+    if (wrong === '') {
+      requestSubgroups();
+      return faster;
+    }
+    warn(`kernels with subgroups compute wrong results on this adapter and are not used: ${wrong}`);
+  }
+  if (adapter.software) return base;
+  const wrong = await verdict(options, base);
+  if (wrong === '') return base;
+  if (base === 'slices16') {
+    throw new RedraftError('webgpu_unavailable', `precision 'f16' computes wrong results on this adapter: ${wrong}; leave precision out, or pass 'f32'; a newer driver or browser may help`);
+  }
+  const failing = await verdict(options, 'plain');
+  if (failing !== '') {
+    throw new RedraftError('webgpu_unavailable', `this adapter computes wrong results: ${failing}; a newer driver or browser may help`);
+  }
+  warn(`the usual kernels compute wrong results on this adapter, and slower ones run in their place: ${wrong}`);
+  return 'plain';
+}
+
+/** What the check of a family found, now or in an earlier load: an empty text, or what is wrong. */
+async function verdict({ adapter, version, memory, check }: ChooseOptions, path: PathName): Promise<string> {
   const browser = typeof navigator === 'undefined' ? '' : navigator.userAgent;
-  const key = [version, faster, adapter.vendor, adapter.architecture, adapter.description, browser].join('|');
+  const key = [version, path, adapter.vendor, adapter.architecture, adapter.description, browser].join('|');
   // Not being able to remember is no reason not to run.
-  let found = await memory.get(key).catch(() => undefined);
-  if (found === undefined) {
-    requestSubgroups();
-    found = await check(faster).catch((error: unknown) => `the check failed: ${String(error)}`);
-    await memory.set(key, found).catch(() => undefined);
-  }
-  if (found !== '') {
-    warn(`kernels with subgroups compute wrong results on this adapter and are not used: ${found}`);
-    return base;
-  }
-  requestSubgroups();
-  return faster;
+  const known = await memory.get(key).catch(() => undefined);
+  if (known !== undefined) return known;
+  if (NEED_SUBGROUPS.has(path)) requestSubgroups();
+  const found = await check(path);
+  await memory.set(key, found).catch(() => undefined);
+  return found;
 }

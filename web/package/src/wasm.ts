@@ -1,6 +1,7 @@
 /** The module that does the work, and the shapes of what it says (`crates/redraft-wasm/src/report.rs`). */
 import { RedraftError } from './errors.js';
-import init, { type InitOutput } from './wasm/redraft_wasm.js';
+import { die, watch } from './life.js';
+import init, { onPanic } from './wasm/redraft_wasm.js';
 
 /** Who proposed a token before the model confirmed it: nobody, the drafter, its second pass, or the text so far. */
 export type TokenOrigin = 'target' | 'drafted' | 'refined' | 'lookup';
@@ -139,6 +140,7 @@ export interface ModuleInfo {
   };
   readonly tiles: string;
   readonly tilesAgree: boolean;
+  /** What the load did otherwise than asked, and why. */
   readonly warnings: readonly string[];
   /** Null until the first answer with `speculation: 'auto'` measured them, or they were kept from an earlier load. */
   readonly costs: SpeculationCosts | null;
@@ -170,14 +172,21 @@ export interface AnswerRequest {
   readonly trace?: boolean;
 }
 
-let module: Promise<InitOutput> | undefined;
+let module: Promise<void> | undefined;
 
 /** Instantiates the module once for this page or worker; the first address given counts. */
-export function loadModule(wasmUrl: string | undefined): Promise<InitOutput> {
+export function loadModule(wasmUrl: string | undefined): Promise<void> {
   // Written out like this, bundlers find the file and emit it.
-  module ??= init({ module_or_path: wasmUrl ?? new URL('./wasm/redraft_wasm_bg.wasm', import.meta.url) }).catch((error: unknown) => {
+  module ??= instantiate(wasmUrl ?? new URL('./wasm/redraft_wasm_bg.wasm', import.meta.url)).catch((error: unknown) => {
     module = undefined;
     throw new RedraftError('network', `the WebAssembly module cannot be loaded: ${String(error)}; is redraft_wasm_bg.wasm served beside the package, or does wasmUrl name it?`, { cause: error });
   });
   return module;
+}
+
+async function instantiate(url: string | URL): Promise<void> {
+  const response = await fetch(url);
+  await init({ module_or_path: response });
+  watch(response.url);
+  onPanic(die);
 }

@@ -4,7 +4,7 @@ import { LocalBackend } from './local.js';
 import { type FromWorker, type Outcome, type ToWorker, open, seal, versions } from './protocol.js';
 import { VERSION } from './version.js';
 
-/** The side of a worker that talks: `self` inside one, or a `MessagePort`. */
+/** The side of a worker that talks: `self` inside one. */
 export interface WorkerScope {
   postMessage(message: unknown): void;
   addEventListener(type: 'message', listener: (event: MessageEvent<unknown>) => void): void;

@@ -30,6 +30,7 @@ const CASES: readonly [unknown, RegExp][] = [
   [{ model, memoryLimit: Number.NaN }, /memoryLimit/],
   [{ model, wasmUrl: 5 }, /wasmUrl/],
   [{ model, onProgress: 'yes' }, /onProgress must be a function/],
+  [{ model, onWarning: {} }, /onWarning must be a function, found an object/],
   [{ model, signal: new AbortController() }, /pass its signal/],
   [{ model, signal: true }, /signal must be an AbortSignal/],
 ];
@@ -50,8 +51,9 @@ test('every option is taken, and what crosses to a worker has it', () => {
   const load = { model, drafter: false, context: 512, kv: 'f32', precision: 'f16', cache: 'memory', memoryLimit: 1e9, subgroups: 'off', wasmUrl: 'https://models.test/a.wasm' };
   const { signal } = new AbortController();
   const onProgress = (): void => undefined;
-  expect(checkOptions({ ...load, signal, onProgress }, false)).toEqual({ load, signal, onProgress, worker: undefined });
-  expect(checkOptions({ model }, true)).toEqual({ load: { model }, signal: undefined, onProgress: undefined, worker: undefined });
+  const onWarning = (): void => undefined;
+  expect(checkOptions({ ...load, signal, onProgress, onWarning }, false)).toEqual({ load, signal, onProgress, onWarning, worker: undefined });
+  expect(checkOptions({ model }, true)).toEqual({ load: { model }, signal: undefined, onProgress: undefined, onWarning: undefined, worker: undefined });
   expect(Object.keys(checkOptions({ model, context: undefined }, true).load)).toEqual(['model']);
 });
 

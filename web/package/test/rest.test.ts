@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { afterEach, expect, test, vi } from 'vitest';
 import { RedraftError, asRedraftError, fromWire, toWire } from '../src/errors.js';
 import { resolveFile, resolveUrl } from '../src/models.js';
-import { adviceFor, largestModel, probe } from '../src/probe.js';
+import { type ProbeAdapter, adviceFor, largestModel, probe } from '../src/probe.js';
 import { type LoadProgress, ProgressMeter } from '../src/progress.js';
 import { AsyncQueue } from '../src/queue.js';
 import { type ChooseOptions, choosePath, pathsFor } from '../src/subgroups.js';
@@ -107,39 +107,78 @@ test('kernel families of an adapter', () => {
   expect(half(true, 4)).toEqual({ base: 'slices16' });
 });
 
-test('subgroups are used only where their check passed, and it runs once', async () => {
+/** An adapter with subgroups, whose kernels pass their check except those in `wrong`; `throwing` cannot be checked. */
+function choosing(more: Partial<ProbeAdapter> = {}) {
   const limits = { maxBufferSize: 1, maxStorageBufferBindingSize: 1, maxUniformBufferBindingSize: 1, maxStorageBuffersPerShaderStage: 8, maxComputeInvocationsPerWorkgroup: 64, maxComputeWorkgroupStorageSize: 1 };
-  const adapter = { vendor: 'v', architecture: 'a', description: '', software: false, f16: false, subgroups: true, subgroupSizes: [32, 32] as const, limits };
+  const adapter = { vendor: 'v', architecture: 'a', description: '', software: false, f16: true, subgroups: true, subgroupSizes: [32, 32] as const, limits, ...more };
   const kept = new Map<string, string>();
   const memory = {
     get: (key: string) => Promise.resolve(kept.get(key)),
     set: (key: string, found: string) => Promise.resolve(void kept.set(key, found)),
   };
-  let checks = 0;
-  let verdict: () => Promise<string> = () => Promise.resolve('');
+  const checked: string[] = [];
+  const wrong = new Set<string>();
+  const throwing = new Set<string>();
   const warnings: string[] = [];
   const options: ChooseOptions = {
     adapter, choice: 'auto', version: '1', memory, warn: (text) => warnings.push(text),
-    check: () => {
-      checks += 1;
-      return verdict();
+    check: (path) => {
+      checked.push(path);
+      if (throwing.has(path)) return Promise.reject(new RedraftError('device_lost', `${path}: device lost`));
+      return Promise.resolve(wrong.has(path) ? `matmul.${path}: wrong` : '');
     },
   };
-  expect(await choosePath(options)).toBe('shuffle');
-  expect(await choosePath(options)).toBe('shuffle');
-  expect(checks).toBe(1);
-  expect(await choosePath({ ...options, choice: 'off' })).toBe('slices');
-  expect(await choosePath({ ...options, choice: 'off', precision: 'f16' })).toBe('slices16');
-  verdict = () => Promise.resolve('matmul.q4: wrong');
-  expect(await choosePath({ ...options, version: '2' })).toBe('slices');
-  expect(await choosePath({ ...options, version: '2' })).toBe('slices');
-  expect(checks).toBe(2);
-  expect(warnings[0]).toContain('matmul.q4');
-  verdict = () => Promise.reject(new Error('device lost'));
-  expect(await choosePath({ ...options, version: '3' })).toBe('slices');
+  const choose = (other: Partial<ChooseOptions> = {}) => choosePath({ ...options, ...other });
+  return { choose, checked, wrong, throwing, warnings };
+}
+
+test('subgroups are used only where their check passed, and it runs once', async () => {
+  const { choose, checked, wrong, throwing, warnings } = choosing();
+  expect([await choose(), await choose()]).toEqual(['shuffle', 'shuffle']);
+  expect(checked).toEqual(['shuffle']);
+  wrong.add('shuffle');
+  expect([await choose({ version: '2' }), await choose({ version: '2' })]).toEqual(['slices', 'slices']);
+  expect(checked.splice(0)).toEqual(['shuffle', 'shuffle', 'slices']);
+  expect(warnings).toHaveLength(2);
+  for (const warning of warnings) expect(warning).toMatch(/subgroups.*matmul.shuffle: wrong/);
+  // A check that could not end is no verdict: the next load makes it again.
+  wrong.clear();
+  throwing.add('shuffle');
+  expect(await choose({ version: '3' })).toBe('slices');
+  expect(warnings.at(-1)).toContain('the check failed: RedraftError: shuffle: device lost');
+  throwing.clear();
+  expect(await choose({ version: '3' })).toBe('shuffle');
   const broken = { get: () => Promise.reject(new Error('no storage')), set: () => Promise.reject(new Error('no storage')) };
-  verdict = () => Promise.resolve('');
-  expect(await choosePath({ ...options, memory: broken })).toBe('shuffle');
+  expect(await choose({ memory: broken })).toBe('shuffle');
+});
+
+test('no kernels run on a GPU before their check has passed, once', async () => {
+  const { choose, checked, wrong, throwing, warnings } = choosing();
+  expect([await choose({ choice: 'off' }), await choose({ choice: 'off' })]).toEqual(['slices', 'slices']);
+  expect(await choose({ choice: 'off', precision: 'f16' })).toBe('slices16');
+  expect(checked.splice(0)).toEqual(['slices', 'slices16']);
+  expect(warnings).toEqual([]);
+  wrong.add('slices');
+  const other = { choice: 'off', version: '2' } as const;
+  expect([await choose(other), await choose(other)]).toEqual(['plain', 'plain']);
+  expect(checked.splice(0)).toEqual(['slices', 'plain']);
+  expect(warnings).toEqual([0, 1].map(() => expect.stringMatching(/slower ones run in their place: matmul.slices: wrong/)));
+  wrong.add('plain');
+  await expect(choose({ choice: 'off', version: '3' })).rejects.toMatchObject({ code: 'webgpu_unavailable', message: expect.stringContaining('matmul.plain: wrong') });
+  throwing.add('slices');
+  await expect(choose({ choice: 'off', version: '4' })).rejects.toMatchObject({ code: 'device_lost' });
+});
+
+test('f16 that computes wrong fails the load, for it was asked for', async () => {
+  const { choose, checked, wrong } = choosing();
+  wrong.add('shuffle16').add('slices16');
+  await expect(choose({ precision: 'f16' })).rejects.toMatchObject({ code: 'webgpu_unavailable', message: expect.stringMatching(/matmul.slices16: wrong; leave precision out/) });
+  expect(checked).toEqual(['shuffle16', 'slices16']);
+});
+
+test('a software adapter is not kept waiting by a check', async () => {
+  const { choose, checked } = choosing({ software: true, subgroupSizes: [4, 4] });
+  expect([await choose(), checked]).toEqual(['plain', []]);
 });
 
 test('advice names the flag or setting of the browser', () => {

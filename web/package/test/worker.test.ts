@@ -9,6 +9,9 @@ import { FakeBackend, INFO, REPORT, TOKENS } from './fake.js';
 
 afterEach(() => vi.unstubAllGlobals());
 
+/** For what comes in the next turns of the event loop, on a machine that may be busy. */
+const PATIENT = { timeout: 60_000 };
+
 /** Two ends that hand each other copies, as a worker and its page do. */
 class FakeWorker extends EventTarget {
   readonly #listeners: ((event: MessageEvent<unknown>) => void)[] = [];
@@ -76,13 +79,37 @@ test('progress, warnings and losses are told', async () => {
   expect(heard).toEqual([progress, 'careful', 'gone']);
 });
 
+test('warnings of a load reach who asked for them, or the console', async () => {
+  const console_ = vi.spyOn(console, 'warn').mockImplementation(() => undefined);
+  const make = async (more: { onWarning?: (text: string) => void } = {}) => {
+    let later: BackendEvents = {};
+    const { worker } = start(new FakeBackend(), (_, events) => {
+      later = events;
+      events.warning?.('early');
+      return Promise.resolve(new FakeBackend());
+    });
+    const engine = await createWorkerEngine({ model: 'https://models.test/a.gguf', worker: worker as unknown as Worker, ...more });
+    const heard: string[] = [];
+    engine.on('warning', (text) => heard.push(text));
+    later.warning?.('late');
+    await vi.waitFor(() => expect(heard).toEqual(['late']), PATIENT);
+    return engine;
+  };
+  const asked: string[] = [];
+  await make({ onWarning: (text) => asked.push(text) });
+  expect([asked, console_.mock.calls]).toEqual([['early', 'late'], []]);
+  await make();
+  expect(console_.mock.calls).toEqual([['redraft: early']]);
+  console_.mockRestore();
+});
+
 test('aborting reaches the worker, in a load and in an answer', async () => {
   const fake = new FakeBackend();
   const backend = await start(fake).open();
   const controller = new AbortController();
   const answer = backend.answer(request, () => controller.abort(), controller.signal);
   await expect(answer).rejects.toMatchObject({ code: 'aborted', name: 'AbortError' });
-  await vi.waitFor(() => expect(fake.stopped).toBe(1));
+  await vi.waitFor(() => expect(fake.stopped).toBe(1), PATIENT);
 
   const loading = new AbortController();
   const { open } = start(fake, (_, __, signal) =>
@@ -168,7 +195,7 @@ test('page and worker of two versions say so, on either side', async () => {
   const answers: unknown[] = [];
   worker.addEventListener('message', (event) => answers.push((event as MessageEvent<unknown>).data));
   worker.postMessage({ mark: 'redraft', version: '0.0.1', client: 'c', body: { type: 'load', id: 4, options: { model: 'x' } } });
-  await vi.waitFor(() => expect(answers).toHaveLength(1));
+  await vi.waitFor(() => expect(answers).toHaveLength(1), PATIENT);
   expect(answers).toEqual([{ mark: 'redraft', version: VERSION, client: 'c', body: { type: 'failed', id: 4, error: { code: 'worker', message: expect.stringContaining('0.0.1') } } }]);
   await (await open()).dispose();
   const older = new FakeWorker();
