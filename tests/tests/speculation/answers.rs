@@ -44,7 +44,7 @@ fn matrix(name: &str, strict: bool) {
 /// All ways and parameters at each temperature, with these seeds and an oracle.
 fn sample(mut engine: Engine, seeds: &[u64]) {
     let ways = ways();
-    let accepted = same_in_every_way(&mut engine, &ways, ways.len(), seeds);
+    let accepted = same_in_every_way(&mut engine, &ways, ways.len(), seeds, 40);
     assert!(accepted > 334 * seeds.len() as u64, "only {accepted} accepted");
 }
 
@@ -56,6 +56,7 @@ pub(crate) fn same_in_every_way(
     ways: &[(&str, Speculation)],
     at_once: usize,
     seeds: &[u64],
+    max_tokens: u32,
 ) -> u64 {
     engine.set_costs(&free()).expect("good costs");
     let (mut accepted, mut mixed) = (0, Mixed::default());
@@ -64,7 +65,7 @@ pub(crate) fn same_in_every_way(
         for &seed in seeds {
             for (what, sampling) in parameters(temperature, seed) {
                 let prompt = tokens(seed * 7, 13, 320);
-                let options = GenerateOptions { max_tokens: 40, sampling, ..GenerateOptions::default() };
+                let options = GenerateOptions { max_tokens, sampling, ..GenerateOptions::default() };
                 let plain = answer(engine, &prompt, options.clone()).expect("an answer");
                 let oracle = engine.foretell(13, &entries(&plain.1.ids, 0.2, 320, seed)).is_ok();
                 assert!(oracle || engine.has_drafter(), "an oracle or a drafter");
@@ -155,7 +156,7 @@ fn on_equals_off_with_a_random_drafter() {
     let drafter = TinyDrafter::with_everything();
     for (name, strict) in [("speculation.matrix.random", false), ("speculation.matrix.random.strict", true)] {
         let mut engine = weighted(name, &drafter, drafter.to_file().expect("a possible drafter"), strict);
-        same_in_every_way(&mut engine, &ways(), 4, &[1, 2, 3]);
+        same_in_every_way(&mut engine, &ways(), 2, &[1, 2, 3], 24);
     }
 }
 
@@ -164,7 +165,7 @@ fn on_equals_off_with_a_fitted_drafter() {
     let (shape, drafter) = fitted_drafter();
     for (name, strict) in [("speculation.matrix.fitted", false), ("speculation.matrix.fitted.strict", true)] {
         let mut engine = weighted(name, &shape, drafter.clone(), strict);
-        let accepted = same_in_every_way(&mut engine, &ways_without_tables(), 4, &[1, 2, 3]);
+        let accepted = same_in_every_way(&mut engine, &ways_without_tables(), 2, &[1, 2, 3], 24);
         assert!(accepted > 100, "only {accepted} accepted, strict: {strict}");
     }
 }
@@ -278,7 +279,7 @@ fn a_cancelled_and_continued_conversation_with_a_drafter() {
     let drafter = TinyDrafter { tables: true, ..TinyDrafter::default() };
     let file = tiny(&drafter.target);
     for (name, strict, samplings) in
-        [("speculation.cancel.drafter", false, 3), ("speculation.cancel.drafter.strict", true, 2)]
+        [("speculation.cancel.drafter", false, 2), ("speculation.cancel.drafter.strict", true, 2)]
     {
         let options = EngineOptions {
             drafter: Some(drafter.to_file().expect("a possible drafter")),

@@ -68,12 +68,12 @@ fn ends(name: &str, strict: bool, seeds: u64, least: u32) {
                 "stop" => StopReason::StopString,
                 _ => StopReason::MaxTokens,
             };
-            // One further with every round, so that each way meets each kind of end.
-            let (other, way) = others[(turn + turn / others.len()) % others.len()];
+            // One further every time around, and late every second time, so that each way meets each kind of end both ways.
+            let around = turn / others.len();
+            let (other, way) = others[(turn + around) % others.len()];
+            let late = around % 2 == 1;
             turn += 1;
-            for (name, way, read_late) in
-                [(what, tree, false), (what, tree, true), (other, way, false), (other, way, true)]
-            {
+            for (name, way, read_late) in [(what, tree, false), (what, tree, true), (other, way, late)] {
                 let options = GenerateOptions { read_late, ..options.clone() };
                 let fast = chosen(&mut engine, &prompt, &options, way);
                 let case = format!("{what}, seed {seed}, {name}, late: {read_late}");
@@ -87,7 +87,7 @@ fn ends(name: &str, strict: bool, seeds: u64, least: u32) {
                     inside.entry(name).or_default()[usize::from(read_late)] += 1;
                 }
                 // An end that the device does not know of leaves a round under way: what it wrote is beyond the answer.
-                if read_late && seed % 3 == 0 {
+                if read_late && seed % 6 == 0 {
                     let said = prompt.iter().chain(&plain.1.ids).copied();
                     let longer: Vec<_> = said.chain(tokens(seed + 500, 2, 320)).collect();
                     let short = GenerateOptions { max_tokens: 5, ..options };
