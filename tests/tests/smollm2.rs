@@ -292,7 +292,7 @@ fn shipped_drafter(name: &str, options: EngineOptions) {
     let Some((mut engine, prompts)) = open(name, options) else { return };
     assert!(engine.warnings().is_empty(), "{:?}", engine.warnings());
     let (mut accepted, mut rounds) = (0, 0);
-    for (prompt, mut options) in prompts.iter().zip(cases(32)) {
+    for (prompt, mut options) in prompts.iter().zip(cases(24)) {
         let input = tokens(&prompt.prompt_ids);
         let (plain, _) = plainly(&mut engine, &input, &mut options);
         for plan in [Plan::chain(2), Plan::reconsider(7, 3, 2, 3, 2, 2)] {

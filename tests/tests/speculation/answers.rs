@@ -154,19 +154,23 @@ fn on_equals_off_strictly() {
 #[test]
 fn on_equals_off_with_a_random_drafter() {
     let drafter = TinyDrafter::with_everything();
-    for (name, strict) in [("speculation.matrix.random", false), ("speculation.matrix.random.strict", true)] {
+    for (name, strict, at_once) in
+        [("speculation.matrix.random", false, 2), ("speculation.matrix.random.strict", true, 1)]
+    {
         let mut engine = weighted(name, &drafter, drafter.to_file().expect("a possible drafter"), strict);
-        same_in_every_way(&mut engine, &ways(), 2, &[1, 2, 3], 24);
+        same_in_every_way(&mut engine, &ways(), at_once, &[1, 2, 3], 24);
     }
 }
 
 #[test]
 fn on_equals_off_with_a_fitted_drafter() {
     let (shape, drafter) = fitted_drafter();
-    for (name, strict) in [("speculation.matrix.fitted", false), ("speculation.matrix.fitted.strict", true)] {
+    for (name, strict, at_once) in
+        [("speculation.matrix.fitted", false, 2), ("speculation.matrix.fitted.strict", true, 1)]
+    {
         let mut engine = weighted(name, &shape, drafter.clone(), strict);
-        let accepted = same_in_every_way(&mut engine, &ways_without_tables(), 2, &[1, 2, 3], 24);
-        assert!(accepted > 100, "only {accepted} accepted, strict: {strict}");
+        let accepted = same_in_every_way(&mut engine, &ways_without_tables(), at_once, &[1, 2, 3], 24);
+        assert!(accepted > 10, "only {accepted} accepted, strict: {strict}");
     }
 }
 
