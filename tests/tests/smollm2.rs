@@ -3,8 +3,9 @@
 
 use pollster::block_on;
 use redraft::{
-    DrafterFile, Engine, EngineOptions, FileSource, GenerateOptions, KvType, Message, OracleEntry, Plan,
-    Precision, RenderOptions, Rows, SamplingParams, Speculation, TokenId, Want,
+    DrafterFile, Engine, EngineOptions, FileSource, GenerateOptions, Generation, KvType, Message,
+    OracleEntry, Plan, Precision, RenderOptions, Rows, SamplingParams, Speculation, StopReason, TokenId,
+    Want,
 };
 use redraft_testing::{model_path, reference::argmax, shared_data};
 use redraft_tests::{answer, gap, ids, load, load_in_f16};
@@ -178,18 +179,55 @@ fn the_strict_tier_is_within_rounding() {
     teacher_forced(&mut engine, &prompts[3], &F16);
 }
 
+/// Greedy, at two temperatures, and with penalties, a cut and a stop string: what is asked of each prompt in turn.
+fn cases(max_tokens: u32) -> [GenerateOptions; 4] {
+    let options = GenerateOptions { max_tokens, ignore_eos: true, ..GenerateOptions::default() };
+    let base = SamplingParams { seed: 5, ..SamplingParams::default() };
+    let everything = SamplingParams {
+        temperature: 0.9,
+        top_p: 0.9,
+        repetition_penalty: 1.2,
+        presence_penalty: 0.3,
+        ..base.clone()
+    };
+    let at = |temperature| SamplingParams { temperature, ..base.clone() };
+    [at(0.0), at(0.7), at(1.0), everything].map(|sampling| GenerateOptions { sampling, ..options.clone() })
+}
+
+/// Of the cases every one, or the first and the last where products are in f16, which a CPU adapter is slow at.
+fn stride(options: &EngineOptions) -> usize {
+    if options.precision == Precision::F16 { 3 } else { 1 }
+}
+
+/// The plain answer to a case, and what was foretold of it. The last case gets a stop string from the middle of its own
+/// answer, which goes on beyond it.
+fn plainly(
+    engine: &mut Engine,
+    input: &[TokenId],
+    options: &mut GenerateOptions,
+) -> (Generation, Vec<TokenId>) {
+    let (steps, plain) = answer(engine, input, options.clone()).expect("an answer");
+    let beyond = plain.ids.clone();
+    if options.sampling.top_p == 1.0 {
+        return (plain, beyond);
+    }
+    let middle = steps.iter().skip(steps.len() / 2).take(3);
+    options.stop = vec![middle.map(|step| step.text.as_str()).collect()];
+    let (_, stopped) = answer(engine, input, options.clone()).expect("an answer");
+    assert_eq!(stopped.stop_reason, StopReason::StopString, "{:?} in {:?}", options.stop, plain.text);
+    assert!(stopped.ids.len() < beyond.len(), "it ends early");
+    (stopped, beyond)
+}
+
 /// Answers with speculation are those without, whoever proposes.
 fn speculation_changes_nothing(name: &str, options: EngineOptions, plans: &[Plan]) {
+    let stride = stride(&options);
     let Some((mut engine, prompts)) = open(name, EngineOptions { oracle: true, ..options }) else { return };
-    for (prompt, temperature) in prompts.iter().zip([0.0, 0.7]) {
+    for (prompt, mut options) in prompts.iter().zip(cases(24)).step_by(stride) {
         let input = tokens(&prompt.prompt_ids);
-        let sampling = SamplingParams { temperature, seed: 5, ..SamplingParams::default() };
-        let options =
-            GenerateOptions { max_tokens: 24, ignore_eos: true, sampling, ..GenerateOptions::default() };
-        let (_, plain) = answer(&mut engine, &input, options.clone()).expect("an answer");
+        let (plain, beyond) = plainly(&mut engine, &input, &mut options);
         // Every third token is foretold wrongly.
-        let entries: Vec<_> = plain
-            .ids
+        let entries: Vec<_> = beyond
             .iter()
             .enumerate()
             .map(|(at, id)| {
@@ -203,14 +241,29 @@ fn speculation_changes_nothing(name: &str, options: EngineOptions, plans: &[Plan
             .collect();
         engine.foretell(u32::try_from(input.len()).expect("short"), &entries).expect("fits");
         for plan in plans {
-            let speculation = Speculation::Plan(*plan);
-            let (_, fast) = answer(&mut engine, &input, GenerateOptions { speculation, ..options.clone() })
-                .expect("an answer");
-            assert_eq!(fast.ids, plain.ids, "{plan:?}, T = {temperature}");
+            let fast = with_plan(&mut engine, &input, &options, *plan, &plain);
             let stats = fast.speculation.expect("speculation was on");
-            assert!(!plan.drafter || stats.accepted > 5, "{plan:?}: {stats:?}");
+            // An answer that ends in the middle is half as long.
+            assert!(!plan.drafter || stats.accepted > 3, "{plan:?}: {stats:?}");
         }
     }
+}
+
+/// The answer with a plan, which is the plain one.
+fn with_plan(
+    engine: &mut Engine,
+    input: &[TokenId],
+    options: &GenerateOptions,
+    plan: Plan,
+    plain: &Generation,
+) -> Generation {
+    let speculation = Speculation::Plan(plan);
+    let (_, fast) =
+        answer(engine, input, GenerateOptions { speculation, ..options.clone() }).expect("an answer");
+    let what = format!("{plan:?}, {:?}", options.sampling);
+    assert_eq!(fast.ids, plain.ids, "{what}");
+    assert_eq!((&fast.text, fast.stop_reason), (&plain.text, plain.stop_reason), "{what}");
+    fast
 }
 
 #[test]
@@ -242,21 +295,16 @@ fn shipped_drafter(name: &str, options: EngineOptions) {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/smollm2-135m-drafter/drafter.safetensors");
     let drafter = DrafterFile::read(&std::fs::read(path).expect("it is in the checkout")).expect("a drafter");
     let options = EngineOptions { drafter: Some(drafter), ..options };
+    let stride = stride(&options);
     let Some((mut engine, prompts)) = open(name, options) else { return };
     assert!(engine.warnings().is_empty(), "{:?}", engine.warnings());
     let (mut accepted, mut rounds) = (0, 0);
-    for (prompt, temperature) in prompts.iter().zip([0.0, 0.7]) {
+    for (prompt, mut options) in prompts.iter().zip(cases(24)).step_by(stride) {
         let input = tokens(&prompt.prompt_ids);
-        let sampling = SamplingParams { temperature, seed: 5, ..SamplingParams::default() };
-        let options =
-            GenerateOptions { max_tokens: 32, ignore_eos: true, sampling, ..GenerateOptions::default() };
-        let (_, plain) = answer(&mut engine, &input, options.clone()).expect("an answer");
+        let (plain, _) = plainly(&mut engine, &input, &mut options);
         for plan in [Plan::chain(2), Plan::reconsider(7, 3, 2, 3, 2, 2)] {
-            let speculation = Speculation::Plan(plan);
-            let (_, fast) = answer(&mut engine, &input, GenerateOptions { speculation, ..options.clone() })
-                .expect("an answer");
-            assert_eq!(fast.ids, plain.ids, "{plan:?}, T = {temperature}");
-            let stats = fast.speculation.expect("speculation was on");
+            let stats = with_plan(&mut engine, &input, &options, plan, &plain).speculation;
+            let stats = stats.expect("speculation was on");
             accepted += stats.accepted;
             rounds += stats.rounds;
         }

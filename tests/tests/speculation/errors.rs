@@ -1,6 +1,6 @@
 //! What is refused before anything runs, and what happens when a drafter fails while it runs.
 
-use crate::support::{assert_same, entries, plans, speculated};
+use crate::support::{assert_goes_on, assert_same, chosen, entries, free, ways};
 use pollster::block_on;
 use redraft::{
     DrafterFile, Engine, EngineOptions, Error, GenerateOptions, GgmlType, ModelError, Origin, Plan,
@@ -78,16 +78,65 @@ fn a_drafter_that_fails_turns_speculation_off_and_the_answer_goes_on() {
     let file = tiny(&shape.target);
     let options = EngineOptions { drafter: Some(drafter), ..EngineOptions::default() };
     let mut engine = load("speculation.broken_drafter", &file, options);
-    let prompt = tokens(3, 12, 320);
-    let options = GenerateOptions { max_tokens: 20, ignore_eos: true, ..GenerateOptions::default() };
-    let plain = answer(&mut engine, &prompt, options.clone()).expect("an answer");
-    for plan in [Plan::chain(3), Plan::reconsider(15, 5, 4, 4, 3, 2)] {
-        let fast = speculated(&mut engine, &prompt, &options, plan);
-        assert_same("a broken drafter", &plain, &fast);
-        let warning = fast.1.warning.expect("somebody is told");
-        assert!(warning.contains("drafter"), "{warning}");
-        assert_eq!(fast.1.speculation.expect("it was on").rounds, 1, "given up after the first round");
+    engine.set_costs(&free()).expect("good costs");
+    let bare = SamplingParams::default();
+    let warm = SamplingParams {
+        temperature: 0.7,
+        seed: 4,
+        repetition_penalty: 1.3,
+        presence_penalty: 0.4,
+        ..bare.clone()
+    };
+    // Nothing but one token is said, which a lookup finds: the round that fails has more tokens than the one after its root.
+    let again = TokenId(11);
+    let one = SamplingParams { logit_bias: vec![(again, 60.0)], ..warm.clone() };
+    let reconsider = Plan::reconsider(15, 5, 4, 4, 3, 2);
+    let ways = [
+        ("chain", Speculation::Plan(Plan::chain(3))),
+        ("reconsider", Speculation::Plan(reconsider)),
+        ("reconsider and lookup", Speculation::Plan(Plan { lookup: true, ..reconsider })),
+        ("auto", Speculation::Auto),
+    ];
+    let (mut chosen_by_auto, mut looked_up) = (0, 0);
+    for (seed, sampling) in [(3, &bare), (4, &warm), (5, &one)] {
+        let mut prompt = tokens(seed, 12, 320).repeat(2);
+        if !sampling.logit_bias.is_empty() {
+            prompt.extend([again; 6]);
+        }
+        let options = GenerateOptions {
+            max_tokens: 30,
+            ignore_eos: true,
+            sampling: sampling.clone(),
+            ..GenerateOptions::default()
+        };
+        let plain = answer(&mut engine, &prompt, options.clone()).expect("an answer");
+        for (name, way) in ways {
+            // Read late, another round is under way when the first one tells that it is broken.
+            for read_late in [false, true] {
+                let options = GenerateOptions { read_late, ..options.clone() };
+                let fast = chosen(&mut engine, &prompt, &options, way);
+                let what = format!("{name}, T = {}, seed {seed}, late: {read_late}", sampling.temperature);
+                assert_same(&what, &plain, &fast);
+                let stats = fast.1.speculation.expect("it was on");
+                let drafted = way != Speculation::Auto || fast.1.warning.is_some();
+                if drafted {
+                    let warning = fast.1.warning.expect("somebody is told");
+                    assert!(warning.contains("the drafter computed"), "{what}: {warning}");
+                    chosen_by_auto += u32::from(way == Speculation::Auto);
+                }
+                if way != Speculation::Auto {
+                    assert_eq!(stats.rounds, 1, "{what}: given up after the first round");
+                    looked_up += stats.lookup_hits;
+                }
+                let said = prompt.iter().chain(&plain.1.ids).copied();
+                let turn: Vec<_> = said.chain(tokens(seed + 9, 3, 320)).collect();
+                let short = GenerateOptions { max_tokens: 8, ..options };
+                assert_goes_on(&what, &mut engine, &turn, &short, way);
+            }
+        }
     }
+    assert!(chosen_by_auto > 0, "the automatic choice never tried the drafter");
+    assert!(looked_up > 2, "only {looked_up} looked-up tokens were accepted beside broken proposals");
 }
 
 /// A model of which one token's embedding is no number: whatever stands behind that token cannot be computed.
@@ -134,6 +183,7 @@ fn a_row_that_is_no_number_inside_a_run_fails_where_plain_decoding_does() {
     let poison = TokenId(200);
     let options = EngineOptions { oracle: true, ..EngineOptions::default() };
     let mut engine = load("speculation.poison", &poisoned(poison), options);
+    engine.set_costs(&free()).expect("good costs");
     let bias = vec![(TokenId(11), 40.0), (TokenId(90), 40.0), (TokenId(301), 40.0), (poison, 39.0)];
     let (mut failed, mut inside) = (0, 0);
     for seed in 0..24u64 {
@@ -152,9 +202,8 @@ fn a_row_that_is_no_number_inside_a_run_fails_where_plain_decoding_does() {
         let known: Vec<_> = plain.0.iter().copied().chain(tokens(seed, 8, 320)).collect();
         let first = u32::try_from(prompt.len()).expect("short");
         engine.foretell(first, &entries(&known, 0.05, 320, seed)).expect("fits");
-        for (name, plan) in plans().into_iter().chain([("lookup", Plan::lookup(4))]) {
+        for (name, speculation) in ways() {
             for read_late in [false, true] {
-                let speculation = Speculation::Plan(plan);
                 let options = GenerateOptions { speculation, read_late, ..options.clone() };
                 let fast = until_it_fails(&mut engine, &prompt, options);
                 assert_eq!(fast.0, plain.0, "{name}, seed {seed}: the tokens before it");

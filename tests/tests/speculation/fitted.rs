@@ -83,12 +83,18 @@ fn fitted(drafter: &DrafterFile, examples: &[(Vec<f32>, usize)]) -> DrafterFile 
     DrafterFile::new(parts).expect("finite weights")
 }
 
+/// The shape, and a drafter of that shape which is fitted to the greedy answers to the first ten prompts.
+pub(crate) fn fitted_drafter() -> (TinyDrafter, DrafterFile) {
+    let shape = body();
+    let random = shape.to_file().expect("a possible drafter");
+    let drafter = fitted(&random, &examples(&tiny(&shape.target), &random, 0..10));
+    (shape, drafter)
+}
+
 #[test]
 fn a_fitted_drafter_is_accepted_and_its_second_passes_rescue() {
-    let shape = body();
+    let (shape, drafter) = fitted_drafter();
     let file = tiny(&shape.target);
-    let random = shape.to_file().expect("a possible drafter");
-    let drafter = fitted(&random, &examples(&file, &random, 0..10));
     let options = EngineOptions {
         drafter: Some(drafter),
         drafter_quantization: Some(Quantization::F32),

@@ -1,8 +1,8 @@
 //! Proposers whose acceptance is known, and answers with and without them.
 
 use redraft::{
-    Engine, Gate, GenerateOptions, Generation, OracleEntry, Origin, Plan, RoundTrace, Speculation, Step,
-    TokenId, TreeKernel,
+    Costs, Curve, Engine, Gate, GenerateOptions, Generation, OracleEntry, Origin, Plan, RoundTrace,
+    Speculation, Step, TokenId, TreeKernel,
 };
 use redraft_testing::Prng;
 use redraft_tests::answer;
@@ -25,6 +25,55 @@ pub(crate) fn plans() -> Vec<(&'static str, Plan)> {
         ("control", Plan { control: true, ..reconsider }),
         ("reconsider and lookup", Plan { lookup: true, ..reconsider }),
     ]
+}
+
+/// Every way to answer that drafts: all plans, lookup alone, and the automatic choice, which mixes them with plain steps.
+pub(crate) fn ways() -> Vec<(&'static str, Speculation)> {
+    let fixed = plans().into_iter().chain([("lookup", Plan::lookup(4))]);
+    fixed.map(|(name, plan)| (name, Speculation::Plan(plan))).chain([("auto", Speculation::Auto)]).collect()
+}
+
+/// Those that a drafter without tables can serve: a gate that reads a table needs one.
+pub(crate) fn ways_without_tables() -> Vec<(&'static str, Speculation)> {
+    let reads = |way: &Speculation| matches!(way, Speculation::Plan(plan) if plan.gate == Gate::Calibrated);
+    ways().into_iter().filter(|(_, way)| !reads(way)).collect()
+}
+
+/// Whether a drafter proposes in every round.
+pub(crate) fn drafts(way: Speculation) -> bool {
+    matches!(way, Speculation::Plan(plan) if plan.drafter)
+}
+
+/// Costs by which every round is cheap, so that an automatic choice begins with trying everything.
+pub(crate) fn free() -> Costs {
+    Costs {
+        verify: Curve::new(vec![(1, 1.0), (2, 0.2), (32, 0.2)]).expect("a curve"),
+        draft: Curve::new(vec![(1, 0.0)]).expect("a curve"),
+        extend: 0.0,
+        overhead: 0.0,
+        catch_up: 0.0,
+        catch_up_most: 0,
+    }
+}
+
+/// What an automatic choice did in many answers: both kinds of steps must be among it.
+#[derive(Debug, Default)]
+pub(crate) struct Mixed {
+    rounds: u64,
+    plain: u64,
+}
+
+impl Mixed {
+    pub(crate) fn count(&mut self, generation: &Generation) {
+        let stats = generation.speculation.as_ref().expect("speculation was on");
+        self.rounds += stats.rounds;
+        self.plain += stats.plain;
+    }
+
+    /// Asserts that there were rounds and plain steps.
+    pub(crate) fn check(&self, what: &str) {
+        assert!(self.rounds > 0 && self.plain > 0, "{what}: the automatic choice did not mix: {self:?}");
+    }
 }
 
 /// The largest plans that there are: of nodes, of depth, of rows of a step and of the pool.
@@ -81,8 +130,34 @@ pub(crate) fn speculated(
     options: &GenerateOptions,
     plan: Plan,
 ) -> (Vec<Step>, Generation) {
-    let options = GenerateOptions { speculation: Speculation::Plan(plan), ..options.clone() };
+    chosen(engine, prompt, options, Speculation::Plan(plan))
+}
+
+/// The answer with a plan or an automatic choice.
+pub(crate) fn chosen(
+    engine: &mut Engine,
+    prompt: &[TokenId],
+    options: &GenerateOptions,
+    speculation: Speculation,
+) -> (Vec<Step>, Generation) {
+    let options = GenerateOptions { speculation, ..options.clone() };
     answer(engine, prompt, options).expect("an answer")
+}
+
+/// Asserts that the answer to another turn, which goes on behind whatever the last answer left, is that of an engine that
+/// has forgotten everything.
+pub(crate) fn assert_goes_on(
+    what: &str,
+    engine: &mut Engine,
+    turn: &[TokenId],
+    options: &GenerateOptions,
+    speculation: Speculation,
+) {
+    let behind = chosen(engine, turn, options, speculation);
+    engine.reset();
+    let plain = GenerateOptions { speculation: Speculation::Off, read_late: false, ..options.clone() };
+    let fresh = answer(engine, turn, plain).expect("an answer");
+    assert_same(&format!("{what}, the turn behind it"), &fresh, &behind);
 }
 
 /// Asserts that two answers are the same, timings and statistics aside.

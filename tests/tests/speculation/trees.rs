@@ -3,8 +3,9 @@
 use crate::support::{assert_same, entries, plans, speculated, traced, traces};
 use pollster::block_on;
 use redraft::{
-    Engine, EngineOptions, GenerateOptions, Plan, SamplingParams, Speculation, TokenId, TreeKernel,
+    Engine, EngineOptions, GenerateOptions, Plan, RoundTrace, SamplingParams, TokenId, TreeKernel,
 };
+use redraft_gpu::Slice;
 use redraft_testing::{TinyDrafter, TinyModel};
 use redraft_tests::{answer, load, tiny, tokens};
 
@@ -69,33 +70,62 @@ fn twins(mut engine: Engine) {
 
 #[test]
 fn a_kept_answer_is_as_computed_step_by_step() {
-    // Keys and values of accepted rows move up in the cache: bit for bit what plain decoding writes.
+    kept("speculation.cache", false, &[(0.0, 6), (0.7, 7), (1.0, 8)]);
+}
+
+#[test]
+fn a_kept_answer_is_as_computed_step_by_step_strictly() {
+    kept("speculation.cache.strict", true, &[(0.0, 6), (1.0, 9)]);
+}
+
+/// Keys and values of accepted rows move up in the cache: bit for bit what plain decoding writes.
+fn kept(name: &str, strict: bool, cases: &[(f32, u64)]) {
     let file = tiny(&TinyModel::default());
-    let options = EngineOptions { oracle: true, ..EngineOptions::default() };
-    let mut engine = load("speculation.cache", &file, options);
-    let prompt = tokens(6, 10, 320);
-    let options = GenerateOptions { max_tokens: 60, ignore_eos: true, ..GenerateOptions::default() };
-    let plain = answer(&mut engine, &prompt, options.clone()).expect("an answer");
+    let options = EngineOptions { oracle: true, strict, ..EngineOptions::default() };
+    let mut engine = load(name, &file, options);
+    // Slots of a layer are one behind the other.
     let cache = |engine: &Engine| -> Vec<Vec<u8>> {
         let layers = usize::try_from(engine.config().layers).expect("few");
         (0..layers)
-            .flat_map(|layer| (0..engine.position()).map(move |slot| (layer, slot)))
-            .flat_map(|(layer, slot)| {
-                let (key, value) = engine.model().key_value(layer, slot).expect("within the cache");
-                [key, value].map(|slice| block_on(engine.model().gpu().fetch(slice)).expect("a fetch"))
+            .flat_map(|layer| {
+                let (key, value) = engine.model().key_value(layer, 0).expect("within the cache");
+                [key, value].map(|slot| {
+                    let size = slot.size * u64::from(engine.position());
+                    block_on(engine.model().gpu().fetch(Slice { size, ..slot })).expect("a fetch")
+                })
             })
             .collect()
     };
-    let expected = cache(&engine);
-    assert!(expected.iter().flatten().any(|byte| *byte != 0), "a cache that was written");
-    engine.foretell(10, &entries(&plain.1.ids, 0.1, 320, 8)).expect("fits");
-    for (name, plan) in plans() {
+    let mut moved = 0;
+    for &(temperature, seed) in cases {
+        let prompt = tokens(seed, 10, 320);
+        let sampling = SamplingParams { temperature, seed, ..SamplingParams::default() };
+        let options =
+            GenerateOptions { max_tokens: 60, ignore_eos: true, sampling, ..GenerateOptions::default() };
         engine.reset();
-        let options = GenerateOptions { speculation: Speculation::Plan(plan), ..options.clone() };
-        answer(&mut engine, &prompt, options).expect("an answer");
-        assert_eq!(engine.position(), 69, "{name}");
-        assert!(cache(&engine) == expected, "{name}: another cache");
+        let plain = answer(&mut engine, &prompt, options.clone()).expect("an answer");
+        let expected = cache(&engine);
+        assert!(expected.iter().all(|layer| layer.iter().any(|byte| *byte != 0)), "a cache that was written");
+        engine.foretell(10, &entries(&plain.1.ids, 0.1, 320, seed + 2)).expect("fits");
+        for (name, plan) in plans() {
+            engine.reset();
+            let fast = speculated(&mut engine, &prompt, &options, plan);
+            let what = format!("{name}, T = {temperature}, seed {seed}");
+            assert_same(&what, &plain, &fast);
+            assert_eq!(engine.position(), 69, "{what}");
+            assert!(cache(&engine) == expected, "{what}: another cache");
+            // The same trees, looked at: a path whose rows are 1, 2, 3 … is in place, every other one was moved.
+            engine.reset();
+            let looked = traced(&mut engine, &prompt, &options, plan, &[]);
+            assert_eq!(looked.1.speculation, fast.1.speculation, "{what}: the same trees");
+            assert!(cache(&engine) == expected, "{what}: another cache, kernel by kernel");
+            let in_place = |trace: &RoundTrace| {
+                (0..).zip(&trace.accepted).all(|(at, node)| trace.nodes[*node].row == Some(at))
+            };
+            moved += traces(&looked.0).iter().filter(|trace| !in_place(trace)).count();
+        }
     }
+    assert!(moved > 100, "only {moved} paths had to be moved");
 }
 
 #[test]

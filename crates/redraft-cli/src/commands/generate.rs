@@ -37,6 +37,9 @@ pub(crate) struct GenerateArgs {
     pub(crate) sampling: SamplingArgs,
     #[command(flatten)]
     pub(crate) speculation: SpeculationArgs,
+    /// Submit each round before the one before it is read, so that the GPU need not wait; tokens come a round late
+    #[arg(long, help_heading = "Speculation", conflicts_with = "logprobs")]
+    pub(crate) late: bool,
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
 }
@@ -82,6 +85,10 @@ struct TopReport {
 
 pub(crate) fn run(args: &GenerateArgs) -> Result<(), CliError> {
     args.sampling.check()?;
+    if args.late {
+        // Without a mode it is auto or off.
+        speculate::check_late(&[args.speculation.speculate.unwrap_or(Mode::Auto)])?;
+    }
     let choice = args.speculation.choose(&args.engine.model)?;
     args.speculation.draft.check_coupling(args.sampling.params(SamplingParams::default()).temperature)?;
     // The prompt comes first: a bad file should not cost the loading of a model.
@@ -141,6 +148,7 @@ fn options(args: &GenerateArgs, speculation: Speculation, cancel: CancelToken) -
         cancel,
         ignore_eos: args.sampling.ignore_eos,
         coupled: !args.speculation.draft.uncoupled,
+        read_late: args.late,
         ..GenerateOptions::default()
     }
 }
@@ -230,4 +238,29 @@ pub(crate) fn summary(generation: &Generation) -> String {
         generation.reused_tokens,
         generation.stop_reason.as_str()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: GenerateArgs,
+    }
+
+    #[test]
+    fn flags_reach_the_library() {
+        for (flags, late, coupled) in
+            [(&[][..], false, true), (&["--late"], true, true), (&["--uncoupled"], false, false)]
+        {
+            let line = [&["generate", "x", "--speculate", "chain"], flags].concat();
+            let args = Command::try_parse_from(line).expect("good flags").args;
+            let options = options(&args, Speculation::Off, CancelToken::default());
+            assert_eq!((options.read_late, options.coupled), (late, coupled), "{flags:?}");
+        }
+    }
 }

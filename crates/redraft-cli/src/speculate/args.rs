@@ -236,6 +236,20 @@ pub(crate) fn check_drafter(mode: Mode, drafter: Option<&Path>) -> Result<(), St
     Ok(())
 }
 
+/// Refuses to read late what follows no fixed plan.
+pub(crate) fn check_late(modes: &[Mode]) -> Result<(), CliError> {
+    let reason = match modes {
+        modes if modes.contains(&Mode::Auto) => {
+            "auto decides by what each round brought, so that none can be submitted before the last one was read"
+        }
+        modes if modes.iter().all(|mode| *mode == Mode::Off) => "without speculation there are no rounds",
+        _ => return Ok(()),
+    };
+    Err(CliError::Usage(format!(
+        "--late: {reason}; choose a kind of plan, as in --speculate chain, tree, reconsider or lookup"
+    )))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -277,6 +291,20 @@ mod tests {
             ..SpeculationArgs::default()
         };
         assert!(choose(&args, Some("d")).expect_err("a drafter that is not used").contains("--drafter"));
+    }
+
+    #[test]
+    fn only_fixed_plans_are_read_late() {
+        use Mode::{Auto, Chain, Lookup, Off, Reconsider, Tree};
+        for modes in [&[Chain][..], &[Tree], &[Reconsider], &[Lookup], &[Chain, Lookup], &[Off, Tree]] {
+            assert!(check_late(modes).is_ok(), "{modes:?}");
+        }
+        for (modes, word) in
+            [(&[Auto][..], "auto"), (&[Chain, Auto], "auto"), (&[Off], "rounds"), (&[], "rounds")]
+        {
+            let reason = check_late(modes).expect_err("no fixed plan").to_string();
+            assert!(reason.starts_with("--late: ") && reason.contains(word), "{modes:?}: {reason}");
+        }
     }
 
     #[test]

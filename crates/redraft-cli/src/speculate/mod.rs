@@ -9,7 +9,7 @@ mod plan;
 mod report;
 mod shape;
 
-pub(crate) use self::args::{Choice, DraftArgs, Mode, SpeculationArgs, check_drafter};
+pub(crate) use self::args::{Choice, DraftArgs, Mode, SpeculationArgs, check_drafter, check_late};
 pub(crate) use self::costs::{CostKey, measure};
 pub(crate) use self::drafter::{DrafterInput, read as read_drafter};
 use self::find::default_drafter;

@@ -183,7 +183,7 @@ fn every_kind_gives_the_plain_answer_and_reports_its_plan() {
     // At a temperature too.
     let hot = ["--temperature", "1", "--seed", "3"];
     let plain = scene.answer(&hot);
-    for more in [&[][..], &["--uncoupled"]] {
+    for more in [&[][..], &["--uncoupled"], &["--late"]] {
         let flags = [&hot[..], &["--speculate", "tree", "--drafter", &file], more].concat();
         assert_eq!(plain["ids"], scene.answer(&flags)["ids"], "{flags:?}");
     }
@@ -475,6 +475,8 @@ fn bench_puts_proposers_side_by_side() {
     };
     let (coupled, uncoupled) = (hot(&[]), hot(&["--uncoupled"]));
     assert!(coupled >= 1.0 && uncoupled >= 1.0, "{coupled}, {uncoupled}");
+    // Rounds that run ahead are the same rounds.
+    assert_eq!(hot(&["--late"]), coupled, "tokens a round");
 
     // Without a file of prompts and for people.
     let output = scene.run(&with(&["--speculate", "lookup"]));
@@ -522,6 +524,8 @@ fn usage_is_checked_before_anything_is_looked_for() {
         ],
         &["chat", "--model", "absent.gguf", "--speculate", "lookup", "--depth", "17"],
         &["bench", "--model", "absent.gguf", "--speculate", "tree,chain"],
+        &["generate", "x", "--model", "absent.gguf", "--late"],
+        &["bench", "--model", "absent.gguf", "--speculate", "chain,auto", "--late"],
     ] {
         expect(&redraft(home.path(), arguments).output().unwrap(), 2, &["--help"]);
     }

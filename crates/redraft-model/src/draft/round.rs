@@ -288,8 +288,9 @@ impl Speculator {
         }
     }
 
-    /// The sequence is now another one behind its first `common` tokens.
+    /// The sequence is now another one behind its first `common` tokens. Rounds that are under way are nobody's.
     pub fn rewind(&mut self, common: u32) {
+        self.under_way = 0;
         self.extended = self.extended.min(common.saturating_sub(1));
     }
 
@@ -344,7 +345,7 @@ impl Speculator {
     }
 
     /// Makes `root`, the token behind `length` computed ones, the root of the next round. At most `limit` more tokens are
-    /// wanted.
+    /// wanted. Rounds that are under way are nobody's.
     ///
     /// # Errors
     /// [`ModelError::Batch`] if the context is full or nothing is wanted.
@@ -367,7 +368,6 @@ impl Speculator {
         sampler.commit(length, &[root])?;
         self.arena.set_root(&self.gpu, length, root, limit.min(room));
         self.length = length;
-        // What an answer before left under way is nobody's.
         self.under_way = 0;
         self.broken = None;
         Ok(())

@@ -25,6 +25,9 @@ pub(super) struct Report {
     pub(super) tokens: u32,
     pub(super) temperature: f32,
     pub(super) seed: u64,
+    /// Rounds were submitted ahead; told where they were.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) late: bool,
     pub(super) costs: CostsReport,
     pub(super) proposers: Vec<ProposerReport>,
 }
@@ -135,17 +138,18 @@ impl Report {
 
 /// For people.
 pub(super) fn table(report: &Report) -> String {
-    let Report { prompts, tokens, temperature, seed, costs, proposers } = report;
+    let Report { prompts, tokens, temperature, seed, late, costs, proposers } = report;
     let mut text = format!("\nCosts in plain steps\n{}", costs.text());
     let drawn = if *temperature > 0.0 {
         format!(" at temperature {temperature}, seed {seed}")
     } else {
         String::new()
     };
+    let ahead = if *late { ", each round submitted before the last one is read" } else { "" };
     // Writing to a String cannot fail.
     let _ = writeln!(
         text,
-        "\nSpeculation, {prompts} prompts, at most {tokens} tokens each{drawn}; decoding without the prompt's part: \
+        "\nSpeculation, {prompts} prompts, at most {tokens} tokens each{drawn}{ahead}; decoding without the prompt's part: \
          medians, min … max in brackets\n\
          {:<12} {:>10} {:>12} {:>26} {:>8} {:>10} {:>8}",
         "proposer", "plain/s", "with it/s", "ratio", "tau", "predicted", "host ms"
@@ -223,13 +227,20 @@ mod tests {
                 tokens: 9,
                 temperature: 0.0,
                 seed: 3,
+                late: false,
                 costs: (&costs()).into(),
                 proposers,
             };
             assert_eq!(report.verdict().is_ok(), identical);
             assert_eq!(table(&report).contains("DIFFER"), !identical);
             assert!(!table(&report).contains("seed"), "nothing is drawn");
+            assert!(!table(&report).contains("submitted before"), "nor submitted ahead");
+            let told = |report: &Report| serde_json::to_value(report).unwrap().get("late").is_some();
+            assert!(!told(&report), "what was not asked for is not told");
+            report.late = true;
+            assert!(told(&report) && table(&report).contains("each round submitted before"));
             report.temperature = 0.7;
+            report.late = false;
             assert!(
                 table(&report).contains("tokens each at temperature 0.7, seed 3; "),
                 "{}",

@@ -37,6 +37,9 @@ pub(crate) struct SpeculationArgs {
     /// Seed of the sampler [default: 0]
     #[arg(long, requires = "speculate")]
     seed: Option<u64>,
+    /// Submit each round before the one before it is read, so that the GPU need not wait; plain decoding is as ever
+    #[arg(long, requires = "speculate")]
+    late: bool,
     #[command(flatten)]
     draft: DraftArgs,
 }
@@ -49,6 +52,7 @@ pub(super) struct Task {
     drafter: Option<PathBuf>,
     draft: DraftArgs,
     sampling: SamplingParams,
+    late: bool,
 }
 
 impl SpeculationArgs {
@@ -60,6 +64,9 @@ impl SpeculationArgs {
             if *mode != Mode::Off && !modes.contains(mode) {
                 modes.push(*mode);
             }
+        }
+        if self.late {
+            speculate::check_late(&modes)?;
         }
         let looked_at: &[Mode] = if modes.is_empty() { &[Mode::Off] } else { &modes };
         self.draft.shape.check(looked_at).map_err(CliError::Usage)?;
@@ -96,7 +103,7 @@ impl SpeculationArgs {
         self.draft.check_coupling(sampling.temperature)?;
         let drafter = drafter.filter(|_| used);
         let draft = self.draft.clone();
-        Ok(Task { proposers, prompts, drafter, draft, sampling })
+        Ok(Task { proposers, prompts, drafter, draft, sampling, late: self.late })
     }
 }
 
@@ -150,10 +157,23 @@ impl Task {
             tokens: args.tokens,
             temperature: self.sampling.temperature,
             seed: self.sampling.seed,
+            late: self.late,
             costs: (&costs).into(),
             proposers,
         };
         Ok(Some(report))
+    }
+
+    /// How an answer of at most `max_tokens` is asked for.
+    fn options(&self, max_tokens: u32, speculation: Speculation) -> GenerateOptions {
+        GenerateOptions {
+            max_tokens,
+            speculation,
+            coupled: !self.draft.uncoupled,
+            read_late: self.late,
+            sampling: self.sampling.clone(),
+            ..GenerateOptions::default()
+        }
     }
 
     fn run(
@@ -177,14 +197,7 @@ impl Task {
                 order.rotate_left(repetition % ways.len());
                 for ((&speculation, record), tally) in order {
                     engine.reset();
-                    let options = GenerateOptions {
-                        max_tokens: args.tokens,
-                        speculation,
-                        coupled: !self.draft.uncoupled,
-                        sampling: self.sampling.clone(),
-                        ..GenerateOptions::default()
-                    };
-                    let mut stream = engine.generate(prompt, options)?;
+                    let mut stream = engine.generate(prompt, self.options(args.tokens, speculation))?;
                     while block_on(stream.next())?.is_some() {}
                     let generation = stream.finish();
                     if let Some(warning) = &generation.warning {
@@ -216,5 +229,25 @@ impl Task {
         engine.reset();
         let proposers = records.split_off(1);
         Ok((records.pop().unwrap_or_default(), proposers))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_reach_the_library() {
+        let sampling = SamplingParams { temperature: 0.5, seed: 7, ..SamplingParams::default() };
+        for (late, uncoupled) in [(false, false), (true, false), (false, true)] {
+            let draft = DraftArgs { uncoupled, ..DraftArgs::default() };
+            let task = Task { draft, late, sampling: sampling.clone(), ..Task::default() };
+            let options = task.options(9, Speculation::Auto);
+            assert_eq!((options.read_late, options.coupled), (late, !uncoupled));
+            assert_eq!(
+                (options.max_tokens, options.speculation, options.sampling),
+                (9, Speculation::Auto, sampling.clone())
+            );
+        }
     }
 }
