@@ -17,6 +17,8 @@ use crate::prepare::floats;
 
 /// Rows whose logits are in memory at a time.
 const ROWS: usize = 1024;
+/// Candidates that are kept of a row: those that are served, and as many behind them for the control of second passes.
+const BREADTH: usize = 2 * TOP as usize;
 /// Rank of the adapter that a drafter without one is given; its product is zero.
 const NO_RANK: usize = 32;
 
@@ -41,7 +43,7 @@ pub(super) struct State {
 /// What the drafter proposes behind a row, whatever the gate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Proposal {
-    tops: [Top; TOP as usize],
+    tops: [Top; BREADTH],
     /// 1 − q(top-1).
     doubt: f32,
     /// Entropy of the candidates and the rest, as a share of ln 9.
@@ -51,7 +53,16 @@ pub(super) struct Proposal {
 impl Proposal {
     /// As [`redraft_decode::draft::Draft`] takes it.
     pub(super) fn output(&self, entropy: bool) -> Output {
-        Output { tops: self.tops, unsure: if entropy { self.entropy } else { self.doubt } }
+        self.behind(0, entropy)
+    }
+
+    /// The same without the first `children` candidates, at most [`TOP`] of them.
+    pub(super) fn behind(&self, children: u32, entropy: bool) -> Output {
+        let from = children.min(TOP) as usize;
+        let mut output = Output::EMPTY;
+        output.tops.copy_from_slice(&self.tops[from..from + TOP as usize]);
+        output.unsure = if entropy { self.entropy } else { self.doubt };
+        output
     }
 }
 
@@ -310,7 +321,7 @@ pub(super) fn perturbed(logits: &[f32], ids: &[TokenId], noise: Noise, position:
 /// Top tokens and uncertainty of a row of logits, `[draft vocab]`, as the kernels `draft_scan` and `draft_merge` have
 /// them: ties go to the lower index, a row that is no number says nothing.
 pub(super) fn say(logits: &[f32], ids: &[TokenId]) -> Proposal {
-    let mut best = [(f32::NEG_INFINITY, usize::MAX); TOP as usize];
+    let mut best = [(f32::NEG_INFINITY, usize::MAX); BREADTH];
     for (index, &value) in logits.iter().enumerate() {
         if value > best[best.len() - 1].0 {
             let place = best.partition_point(|held| held.0 >= value);
@@ -321,18 +332,20 @@ pub(super) fn say(logits: &[f32], ids: &[TokenId]) -> Proposal {
     let greatest = best[0].0;
     let sum: f32 = logits.iter().map(|value| (value - greatest).exp()).sum();
     let total = greatest + sum.ln();
-    let nothing = Proposal { tops: [Top::EMPTY; TOP as usize], doubt: 0.0, entropy: 0.0 };
+    let nothing = Proposal { tops: [Top::EMPTY; BREADTH], doubt: 0.0, entropy: 0.0 };
     if !(total > -1.0e30 && total < 1.0e30) {
         return nothing;
     }
     let mut said = nothing;
     let (mut rest, mut entropy) = (1.0_f32, 0.0_f32);
-    for (top, &(value, index)) in said.tops.iter_mut().zip(&best) {
+    for (rank, (top, &(value, index))) in (0..).zip(said.tops.iter_mut().zip(&best)) {
         let Some(&token) = ids.get(index) else { break };
         let log_q = value - total;
         *top = Top { token, log_q };
-        rest -= log_q.exp();
-        entropy -= log_q.exp() * log_q;
+        if rank < TOP {
+            rest -= log_q.exp();
+            entropy -= log_q.exp() * log_q;
+        }
     }
     if rest > 1.0e-6 {
         entropy -= rest * rest.ln();
@@ -356,8 +369,15 @@ mod tests {
         (logits[7], logits[3], logits[5]) = (3.0_f32.ln(), 2.0_f32.ln(), 2.0_f32.ln());
         // Shares of 16: 3, 2, 2 and nine of 1.
         let said = say(&logits, &ids);
-        let tokens = said.tops.map(|top| top.token.0);
-        assert_eq!(tokens, [107, 103, 105, 100, 101, 102, 104, 106], "ties by index");
+        let tokens = |output: Output| output.tops.map(|top| top.token.0);
+        assert_eq!(tokens(said.output(false)), [107, 103, 105, 100, 101, 102, 104, 106], "ties by index");
+        let none = Top::EMPTY.token.0;
+        assert_eq!(
+            tokens(said.behind(6, true)),
+            [104, 106, 108, 109, 110, 111, none, none],
+            "behind the sixth"
+        );
+        assert_eq!(said.behind(6, true).unsure, said.output(true).unsure, "as unsure");
         for (top, share) in said.tops.iter().zip([3.0_f32, 2.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0]) {
             assert!((top.log_q.exp() - share / 16.0).abs() < 1e-6, "{top:?}");
         }

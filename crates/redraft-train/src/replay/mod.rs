@@ -66,6 +66,9 @@ pub struct Variant {
     pub oracle: Oracle,
     /// Ablation: the second pass does not see the row of the first.
     pub blind: bool,
+    /// The control where a row of the kernels has too few candidates for it: second passes are answered by what the first
+    /// pass of the node says behind its children.
+    pub beyond: bool,
     /// Deepest node that may be reconsidered, the root being 0.
     pub deepest: u32,
     /// Proposals are drawn with the noise of the target, where the text was.
@@ -76,7 +79,15 @@ impl Variant {
     /// The plan as it is served.
     #[must_use]
     pub fn new(plan: Plan, tables: Tables) -> Self {
-        Self { plan, tables, oracle: Oracle::None, blind: false, deepest: u32::MAX, coupled: true }
+        Self {
+            plan,
+            tables,
+            oracle: Oracle::None,
+            blind: false,
+            beyond: false,
+            deepest: u32::MAX,
+            coupled: true,
+        }
     }
 }
 

@@ -161,12 +161,17 @@ impl Session<'_> {
             let (key, source) = match row.pass {
                 Pass::First => {
                     let parent = step.pool.node(step.pool.node(row.node).parent).row;
-                    let late = if row.source == parent { None } else { place(row.source) };
                     let (Some(from), Some(source)) = (place(parent), place(row.source)) else { continue };
+                    // What a second pass hands on may be what the first one did.
+                    let late = (source != from).then_some(source);
                     (Key::first(from, row.token, late), Source::Output(source))
                 }
                 // The control takes its candidates from the first pass: nobody reads what the second one says.
                 Pass::Second if variant.plan.control => continue,
+                Pass::Second if variant.beyond => {
+                    places[row.id as usize] = first_of(row.node);
+                    continue;
+                }
                 Pass::Second => {
                     let kind = match (variant.plan.no_recurrence, variant.blind) {
                         (true, _) => Kind::Unlike,
@@ -236,7 +241,11 @@ impl Session<'_> {
                 Some((_, said)) => said,
                 None => text.extended.said(*root - 1),
             };
-            let mut output = said.proposal(variant.coupled).output(entropy);
+            let proposal = said.proposal(variant.coupled);
+            let mut output = match row.pass {
+                Pass::Second if variant.beyond => proposal.behind(variant.plan.children, entropy),
+                _ => proposal.output(entropy),
+            };
             if right && variant.oracle != Oracle::None {
                 let at = *root + row.depth as usize;
                 let hesitant = row.pass == Pass::Second || output.unsure >= threshold;

@@ -404,6 +404,46 @@ fn an_oracle_is_a_ceiling_and_ablations_change_what_they_say() {
     assert_ne!(blind, alone, "a second pass that does not see the first says something else");
 }
 
+/// Where the kernels can have the control too, both say the same; where they cannot, its candidates come from behind the
+/// eighth and below.
+#[test]
+fn the_control_of_the_replay_is_that_of_the_kernels() {
+    let tiny = TinyDrafter::default();
+    let evaluator = evaluator(&tiny, &tiny.to_file().unwrap());
+    let proposes = vec![true; tiny.target.vocab];
+    let tables = Tables { gate_threshold: 0.0, ..Tables::default() };
+    let plan = |children| Plan { expand_refined: true, ..Plan::reconsider(40, 4, 4, children, 2, 4) };
+    let text = script(&tiny, &Variant::new(plan(3), tables.clone()), 20, 7).text;
+    type Child = (TokenId, u32, u32, f32, u32);
+    let run = |variant: &Variant| {
+        let text = evaluator.extend(text.clone()).unwrap();
+        let paths = Paths::new(text.extended.rows);
+        let mut refined: Vec<Vec<Child>> = Vec::new();
+        let counts = replay(&evaluator, &mut [(text, paths)], variant, &proposes, &mut |pool, outputs, _| {
+            let nodes = pool.nodes().iter().filter(|node| node.has(draft::REFINED));
+            refined.push(nodes.map(|n| (n.token, n.parent, n.depth, n.score, n.flags)).collect());
+            for node in pool.nodes().iter().filter(|node| node.has(draft::REFINED)) {
+                let tops = &outputs.row(pool.node(node.parent).row).tops;
+                let children = pool.plan().children as usize;
+                assert!(tops[..children].iter().all(|top| top.token != node.token), "no child again");
+                let next = tops[children..].iter().any(|top| top.token == node.token);
+                assert!(next || children + 4 > tops.len(), "one of the next");
+            }
+        });
+        (counts, refined)
+    };
+    for children in [3, 4] {
+        let control = Variant::new(Plan { control: true, ..plan(children) }, tables.clone());
+        let beyond = Variant { beyond: true, ..Variant::new(plan(children), tables.clone()) };
+        let (by_kernels, by_replay) = (run(&control), run(&beyond));
+        assert!(by_kernels.1.iter().any(|nodes| !nodes.is_empty()), "c = {children}: candidates were added");
+        assert_eq!(by_kernels, by_replay, "c = {children}");
+    }
+    let beyond = Variant { beyond: true, ..Variant::new(plan(8), tables.clone()) };
+    let (counts, refined) = run(&beyond);
+    assert!(refined.iter().any(|nodes| !nodes.is_empty()), "behind the eighth: {counts:?}");
+}
+
 /// Texts and plans that run side by side come to what each comes to alone, and noise is for coupled plans only.
 #[test]
 fn jobs_do_not_disturb_each_other() {

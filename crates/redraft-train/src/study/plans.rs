@@ -2,7 +2,7 @@
 
 use redraft_decode::draft::{Gate, Plan};
 
-use super::select::{Choices, Chosen};
+use super::select::{CHILDREN, Choices, Chosen};
 use super::spec::{Spec, Threshold};
 use crate::replay::Oracle;
 
@@ -41,15 +41,14 @@ fn named(entries: &[(&str, Spec)]) -> Vec<(String, Spec)> {
 
 /// The arms of a size, each as `change` has it.
 fn arms_of(chosen: &Chosen, change: impl Fn(Spec) -> Spec) -> Vec<(String, Spec)> {
-    let same = Spec { plan: Plan { control: true, ..chosen.reconsider.plan }, ..chosen.reconsider };
+    let same = chosen.reconsider.controlled();
     let mut arms = named(&[
         (BASELINE, change(chosen.baseline)),
         ("baseline with k + R rows", change(chosen.equal_rows)),
         ("top-k control", change(chosen.control)),
         (RECONSIDERATION, change(chosen.reconsider)),
     ]);
-    // A first pass has eight candidates: it may have too few for the children and as many again.
-    if same != chosen.control && same.plan.validate().is_ok() {
+    if same != chosen.control {
         arms.insert(3, ("top-k control, the plan of reconsideration".to_owned(), change(same)));
     }
     arms
@@ -76,7 +75,30 @@ pub(super) fn arms(chosen: &Choices) -> Vec<Experiment> {
         })
         .collect();
     arms.sort_by_key(|arm| arm.entries.first().map_or(0, |(_, spec)| spec.plan.nodes));
+    arms.extend(
+        chosen.first().into_iter().flat_map(|((nodes, depth), chosen)| pairs(*nodes, *depth, chosen)),
+    );
     arms
+}
+
+/// Reconsideration and its control with the same plan, for each number of children.
+fn pairs(nodes: u32, depth: u32, chosen: &Chosen) -> impl Iterator<Item = Experiment> {
+    let Chosen { baseline, reconsider, .. } = *chosen;
+    CHILDREN.into_iter().filter(move |children| *children != reconsider.plan.children).map(move |children| {
+        let with = |spec: Spec| Spec { plan: Plan { children, ..spec.plan }, ..spec };
+        Experiment {
+            id: "M3",
+            title: format!("The same plan with c = {children}, N = {nodes}, D = {depth}"),
+            why: "What reconsideration is worth depends on how many candidates first passes already have.",
+            entries: named(&[
+                (BASELINE, with(baseline)),
+                ("top-k control", with(reconsider).controlled()),
+                (RECONSIDERATION, with(reconsider)),
+            ]),
+            rejections: false,
+            arms: true,
+        }
+    })
 }
 
 /// The arms on answers that were drawn at a temperature, proposals with the noise of the target and without.
@@ -227,12 +249,13 @@ mod tests {
             Chosen {
                 baseline: Spec::new(Plan::tree(nodes, depth, 4, 4)),
                 reconsider: Spec::new(reconsider),
-                control: Spec::new(Plan { control: true, ..reconsider }),
+                control: Spec::new(reconsider).controlled(),
                 equal_rows: Spec::new(Plan::tree(nodes, depth, 6, 4)),
             }
         };
         let sizes = super::super::select::SIZES;
-        let chosen: Choices = sizes.map(|(nodes, depth)| ((nodes, depth), chosen(nodes, depth))).to_vec();
+        let chosen: Choices =
+            sizes.map(|(nodes, depths)| ((nodes, depths[0]), chosen(nodes, depths[0]))).to_vec();
         let all: Vec<Experiment> =
             [arms(&chosen), ablations(&chosen), drawn(&chosen)].into_iter().flatten().collect();
         for id in ["M1", "M2", "M3", "M4", "M5", "M6", "M7", "M9"] {
@@ -247,7 +270,10 @@ mod tests {
             assert!(compared || !experiment.arms, "{} has the arm that it compares", experiment.title);
         }
         let count = |id| all.iter().filter(|experiment| experiment.id == id).count();
-        assert_eq!((count("M3"), count("M9")), (4, 5), "all sizes, and once without coupling");
+        assert_eq!((count("M3"), count("M9")), (7, 5), "all sizes, other children, once without coupling");
+        for (name, spec) in all.iter().flat_map(|experiment| &experiment.entries) {
+            assert_eq!(name.contains("control"), spec.is_control(), "{name}: {spec}");
+        }
         let none = Choices::new();
         assert!(arms(&none).is_empty() && ablations(&none).is_empty() && drawn(&none).is_empty(), "nothing");
     }

@@ -1,8 +1,9 @@
 //! The sweep on held-out text that settles every choice.
 //!
-//! All arms of a size verify the same number of nodes to the same depth, and each has a sweep of its own. The baselines
-//! have a grid of width and children. Reconsideration and the top-k control are settled by the same steps, one choice
-//! after the other, the best so far being kept.
+//! All arms of a size verify the same number of nodes to the same depth, the one that suits the baseline, and each has a
+//! sweep of its own. The baselines have a grid of width and children. Reconsideration and the top-k control are settled by
+//! the same steps, one choice after the other, the best so far being kept. Whether scores are calibrated is every arm's
+//! own choice, too.
 
 use redraft_decode::draft::{Costs, Gate, Plan, standard_plans};
 
@@ -10,10 +11,10 @@ use super::cache::Runner;
 use super::spec::{Spec, Threshold};
 use crate::error::TrainError;
 
-/// (nodes, depth) of the sizes that are reported; the first of them is the headline's.
-pub(super) const SIZES: [(u32, u32); 4] = [(15, 5), (3, 3), (7, 4), (31, 6)];
+/// Nodes of the sizes that are reported, and depths that they may have; the first of them is the headline's.
+pub(super) const SIZES: [(u32, &[u32]); 4] = [(15, &[5]), (3, &[2, 3]), (7, &[3, 4, 5]), (31, &[5, 6, 7])];
 const WIDTHS: [u32; 4] = [2, 4, 6, 8];
-const CHILDREN: [u32; 4] = [2, 4, 6, 8];
+pub(super) const CHILDREN: [u32; 4] = [2, 4, 6, 8];
 const ROWS: [u32; 5] = [1, 2, 3, 4, 6];
 
 /// What was settled for a size.
@@ -52,14 +53,14 @@ pub(super) fn select(
 ) -> Result<(Choices, Option<Budget>, Vec<Tried>), TrainError> {
     let mut log = Vec::new();
     let mut chosen: Choices = Vec::new();
-    for size in SIZES {
-        settle(runner, size, &mut chosen, &mut log)?;
+    for (nodes, depths) in SIZES {
+        settle(runner, nodes, depths, &mut chosen, &mut log)?;
     }
     let Some((costs, (_, main))) = costs.zip(chosen.first()) else { return Ok((chosen, None, log)) };
     let budget = budget(runner, costs, main, &mut log)?;
     let Plan { nodes, depth, .. } = budget.spec.plan;
     if !chosen.iter().any(|(size, _)| *size == (nodes, depth)) {
-        settle(runner, (nodes, depth), &mut chosen, &mut log)?;
+        settle(runner, nodes, &[depth], &mut chosen, &mut log)?;
     }
     Ok((chosen, Some(budget), log))
 }
@@ -100,29 +101,31 @@ fn taus(runner: &Runner<'_>, specs: &[Spec]) -> Result<Vec<(Spec, f64)>, TrainEr
 
 fn settle(
     runner: &Runner<'_>,
-    size: (u32, u32),
+    nodes: u32,
+    depths: &[u32],
     chosen: &mut Choices,
     log: &mut Vec<Tried>,
 ) -> Result<(), TrainError> {
-    let mut sweep = Sweep { runner, size, log };
+    let mut sweep = Sweep { runner, nodes, log };
     let like = chosen.first().map(|(_, chosen)| *chosen);
-    let baseline = sweep.trees("the baseline", &[1, 2, 4, 6, 8])?;
-    let reconsider = sweep.passes("reconsideration", false, like.map(|like| like.reconsider))?;
-    let control = sweep.passes("the top-k control", true, like.map(|like| like.control))?;
+    let baseline = sweep.trees("the baseline", depths, &[1, 2, 4, 6, 8])?;
+    let depth = baseline.plan.depth;
+    let reconsider = sweep.passes("reconsideration", depth, false, like.map(|like| like.reconsider))?;
+    let control = sweep.passes("the top-k control", depth, true, like.map(|like| like.control))?;
     // The very plan of reconsideration is one that its control may have.
-    let same = Spec { plan: Plan { control: true, ..reconsider.plan }, ..reconsider };
+    let same = reconsider.controlled();
     let control =
         sweep.best("the top-k control, or with the plan of reconsideration", vec![control, same])?;
     let rows = reconsider.plan.step_rows();
     let widths: Vec<u32> = WIDTHS.into_iter().chain([rows]).filter(|width| *width <= rows).collect();
-    let equal_rows = sweep.trees("the baseline with as many rows as reconsideration", &widths)?;
-    chosen.push((size, Chosen { baseline, reconsider, control, equal_rows }));
+    let equal_rows = sweep.trees("the baseline with as many rows as reconsideration", &[depth], &widths)?;
+    chosen.push(((nodes, depth), Chosen { baseline, reconsider, control, equal_rows }));
     Ok(())
 }
 
 struct Sweep<'a, 'b> {
     runner: &'a Runner<'b>,
-    size: (u32, u32),
+    nodes: u32,
     log: &'a mut Vec<Tried>,
 }
 
@@ -140,53 +143,72 @@ impl Sweep<'_, '_> {
             Some((_, most)) if most >= tau => best,
             _ => Some((spec, tau)),
         });
-        let what = format!("N = {}, D = {}: {what}", self.size.0, self.size.1);
+        let what = format!("N = {}: {what}", self.nodes);
         self.log.push(Tried { what: what.clone(), results });
         best.map(|(spec, _)| spec)
             .ok_or_else(|| TrainError::setting("the sweep", format!("a valid plan for {what}"), "none"))
     }
 
-    fn trees(&mut self, what: &str, widths: &[u32]) -> Result<Spec, TrainError> {
-        let (nodes, depth) = self.size;
-        let tree = |width, children| Spec::new(Plan::tree(nodes, depth, width, children));
-        let trees = widths.iter().flat_map(|&width| CHILDREN.map(|children| tree(width, children)));
-        self.best(&format!("{what}: width and children"), trees.collect())
+    fn trees(&mut self, what: &str, depths: &[u32], widths: &[u32]) -> Result<Spec, TrainError> {
+        let nodes = self.nodes;
+        let tree = |depth, width, children| Spec::new(Plan::tree(nodes, depth, width, children));
+        let trees = depths.iter().flat_map(|&depth| {
+            widths.iter().flat_map(move |&width| CHILDREN.map(|children| tree(depth, width, children)))
+        });
+        let best = self.best(&format!("{what}: depth, width and children"), trees.collect())?;
+        self.scores(what, best)
+    }
+
+    fn scores(&mut self, what: &str, best: Spec) -> Result<Spec, TrainError> {
+        let either = [true, false].map(|calibrated| Spec { calibrated, ..best });
+        self.best(&format!("{what}: calibrated or raw scores"), either.to_vec())
     }
 
     /// `like`: what was settled for the first size; its gate and candidates are taken over.
-    fn passes(&mut self, what: &str, control: bool, like: Option<Spec>) -> Result<Spec, TrainError> {
-        let (nodes, depth) = self.size;
-        let start = Plan { expand_refined: true, control, ..Plan::reconsider(nodes, depth, 4, 4, 2, 2) };
+    fn passes(
+        &mut self,
+        what: &str,
+        depth: u32,
+        control: bool,
+        like: Option<Spec>,
+    ) -> Result<Spec, TrainError> {
+        let nodes = self.nodes;
+        let start = Plan { expand_refined: true, ..Plan::reconsider(nodes, depth, 4, 4, 2, 2) };
         let first = match like {
             Some(like) => Spec { plan: Plan { nodes, depth, ..like.plan }, ..like },
             None => Spec::new(start),
         };
-        let with = |spec: Spec, change: &dyn Fn(Plan) -> Plan| Spec { plan: change(spec.plan), ..spec };
+        let with = |spec: Spec, change: &dyn Fn(Plan) -> Plan| {
+            let changed = Spec { plan: change(spec.plan), ..spec };
+            if control { changed.controlled() } else { changed }
+        };
         let widths = WIDTHS.iter().flat_map(|&width| {
             CHILDREN.map(|children| with(first, &|plan| Plan { width, children, ..plan }))
         });
         let mut best = self.best(&format!("{what}: width and children"), widths.collect())?;
         let rows = ROWS.map(|reconsider| with(best, &|plan| Plan { reconsider, ..plan }));
         best = self.best(&format!("{what}: rows of second passes"), rows.to_vec())?;
-        if like.is_some() {
-            return Ok(best);
+        if like.is_none() {
+            let taken = [1, 2, 3, 4].map(|refined| with(best, &|plan| Plan { refined, ..plan }));
+            best = self.best(&format!("{what}: candidates of a second pass"), taken.to_vec())?;
+            let gates = [Gate::Top1, Gate::Entropy, Gate::Calibrated].into_iter().flat_map(|gate| {
+                let spec = with(best, &|plan| Plan { gate, ..plan });
+                // The fitted threshold is one of 1 − q(top-1).
+                let fitted = (gate != Gate::Entropy).then_some(Spec { threshold: Threshold::Fitted, ..spec });
+                [Some(spec), fitted].into_iter().flatten()
+            });
+            best = self.best(&format!("{what}: the gate"), gates.collect())?;
+            let late =
+                [false, true].map(|expand_refined| with(best, &|plan| Plan { expand_refined, ..plan }));
+            best = self.best(&format!("{what}: late expansion"), late.to_vec())?;
+            // What was settled first, once more with the rest as it is now.
+            let plan = best.plan;
+            let near = [plan.width.saturating_sub(2).max(1), plan.width, plan.width + 2].map(|width| {
+                [1, 2, 4, 6].map(|reconsider| with(best, &|plan| Plan { width, reconsider, ..plan }))
+            });
+            let what = format!("{what}: width and rows again");
+            best = self.best(&what, near.into_iter().flatten().collect())?;
         }
-        let taken = [1, 2, 3, 4].map(|refined| with(best, &|plan| Plan { refined, ..plan }));
-        best = self.best(&format!("{what}: candidates of a second pass"), taken.to_vec())?;
-        let gates = [Gate::Top1, Gate::Entropy, Gate::Calibrated].into_iter().flat_map(|gate| {
-            let spec = with(best, &|plan| Plan { gate, ..plan });
-            // The fitted threshold is one of 1 − q(top-1).
-            let fitted = (gate != Gate::Entropy).then_some(Spec { threshold: Threshold::Fitted, ..spec });
-            [Some(spec), fitted].into_iter().flatten()
-        });
-        best = self.best(&format!("{what}: the gate"), gates.collect())?;
-        let late = [false, true].map(|expand_refined| with(best, &|plan| Plan { expand_refined, ..plan }));
-        best = self.best(&format!("{what}: late expansion"), late.to_vec())?;
-        // What was settled first, once more with the rest as it is now.
-        let plan = best.plan;
-        let near = [plan.width.saturating_sub(2).max(1), plan.width, plan.width + 2].map(|width| {
-            [1, 2, 4, 6].map(|reconsider| with(best, &|plan| Plan { width, reconsider, ..plan }))
-        });
-        self.best(&format!("{what}: width and rows again"), near.into_iter().flatten().collect())
+        self.scores(what, best)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use redraft_decode::draft::{Gate, Plan, Tables};
+use redraft_decode::draft::{Gate, Plan, TOP, Tables};
 
 use crate::replay::{Oracle, Variant};
 
@@ -24,6 +24,8 @@ pub(super) struct Spec {
     pub(super) threshold: Threshold,
     pub(super) oracle: Oracle,
     pub(super) blind: bool,
+    /// A control that takes candidates from behind the eighth; see [`Spec::controlled`].
+    pub(super) beyond: bool,
     pub(super) deepest: u32,
     /// Where texts were drawn at a temperature, proposals are too, with the same noise.
     pub(super) coupled: bool,
@@ -33,7 +35,29 @@ impl Spec {
     /// A plan with calibrated scores.
     pub(super) const fn new(plan: Plan) -> Self {
         let (oracle, threshold) = (Oracle::None, Threshold::None);
-        Self { plan, calibrated: true, threshold, oracle, blind: false, deepest: u32::MAX, coupled: true }
+        Self {
+            plan,
+            calibrated: true,
+            threshold,
+            oracle,
+            blind: false,
+            beyond: false,
+            deepest: u32::MAX,
+            coupled: true,
+        }
+    }
+
+    /// The top-k control of the same shape: a gated node gets the next candidates of its first pass. The kernels have eight
+    /// of them; a replay has more, so no control is narrower than what it is compared with.
+    pub(super) const fn controlled(self) -> Self {
+        let Plan { children, refined, .. } = self.plan;
+        let beyond = children + refined > TOP;
+        Self { plan: Plan { control: !beyond, ..self.plan }, beyond, ..self }
+    }
+
+    /// Whether this is a top-k control.
+    pub(super) const fn is_control(&self) -> bool {
+        self.plan.control || self.beyond
     }
 
     /// The variant, with `fitted` tables for its children and refined candidates.
@@ -44,6 +68,14 @@ impl Spec {
             tables = Tables { calibrated: false, log_gain: fitted.log_gain, ..Tables::default() };
             tables.refined_offset = fitted.refined_offset;
         }
+        if self.beyond {
+            // Candidates behind the children are of a first pass, and of the last class of ranks.
+            let [first, second] = &mut tables.edges;
+            for (first, second) in first.iter().zip(second) {
+                *second = [first[3]; 4];
+            }
+            tables.refined_offset = 0.0;
+        }
         tables.gate_threshold = match self.threshold {
             Threshold::None => 0.0,
             Threshold::Fitted => fitted.gate_threshold,
@@ -51,6 +83,7 @@ impl Spec {
         Variant {
             oracle: self.oracle,
             blind: self.blind,
+            beyond: self.beyond,
             deepest: self.deepest,
             coupled: self.coupled,
             ..Variant::new(self.plan, tables)
@@ -81,7 +114,7 @@ impl fmt::Display for Spec {
         }
         let flags = [
             ("late expansion", self.plan.expand_refined && reconsider > 0),
-            ("control", self.plan.control),
+            ("control", self.is_control()),
             ("no recurrence", self.plan.no_recurrence),
             ("lookup", self.plan.lookup),
             ("no drafter", !self.plan.drafter),
@@ -133,6 +166,24 @@ mod tests {
         ];
         let names: std::collections::HashSet<String> = all.iter().map(Spec::to_string).collect();
         assert_eq!(names.len(), all.len(), "{names:?}");
+    }
+
+    #[test]
+    fn controls_are_as_wide_as_what_they_control() {
+        let with =
+            |children, refined| Spec::new(Plan::reconsider(15, 5, 4, children, 2, refined)).controlled();
+        let kinds = [with(4, 4), with(8, 4)].map(|spec| (spec.plan.control, spec.beyond, spec.is_control()));
+        assert_eq!(kinds, [(true, false, true), (false, true, true)], "by the kernels, by the replay");
+        assert_eq!(with(4, 4).to_string().replace("c4", "c8"), with(8, 4).to_string(), "one name");
+        let mut fitted = Tables { calibrated: true, refined_offset: -1.0, ..Tables::default() };
+        fitted.edges[0][2][3][5] = -4.0;
+        fitted.edges[1][2][0][5] = -9.0;
+        let tables = with(8, 4).variant(&fitted).tables;
+        assert_eq!(tables.edge(-1.3, 0, 3, true), -4.0, "candidates are scored as those of a first pass");
+        assert_eq!(tables.edge(-1.3, 0, 3, false), fitted.edge(-1.3, 0, 3, false), "children as they are");
+        let raw = Spec { calibrated: false, ..with(8, 4) }.variant(&fitted).tables;
+        assert_eq!(raw.edge(-1.3, 2, 3, true), -1.3, "by their own probabilities");
+        assert!(with(8, 4).plan.validate().is_ok(), "a plan that can be replayed");
     }
 
     #[test]

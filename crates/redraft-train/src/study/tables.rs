@@ -1,5 +1,6 @@
 //! Tables of runs, as Markdown.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
@@ -42,6 +43,15 @@ impl Part {
     /// What `new` gains over `old`, in percent.
     pub(super) fn gain(&self, new: &Spec, old: &Spec) -> Result<Interval, TrainError> {
         gain(self.run(new), self.run(old), self.seed).ok_or_else(nothing)
+    }
+
+    /// Shares of the texts, in percent, on which `new` takes fewer rounds than `old`, and more.
+    fn by_text(&self, new: &Spec, old: &Spec) -> [f64; 2] {
+        let (new, old) = (&self.run(new).texts, &self.run(old).texts);
+        let pairs = || new.iter().zip(old).map(|((_, new), (_, old))| new.rounds.cmp(&old.rounds));
+        [Ordering::Less, Ordering::Greater].map(|wanted| {
+            100.0 * pairs().filter(|found| *found == wanted).count() as f64 / new.len().max(1) as f64
+        })
     }
 
     /// τ of all entries of an experiment, by name.
@@ -99,7 +109,12 @@ impl Part {
             let others =
                 experiment.entries.iter().filter(|(name, spec)| spec != reconsider && !looks_up(name));
             for (name, spec) in others {
-                _ = writeln!(text, "- against {name}: {}", signed(&self.gain(reconsider, spec)?));
+                let [fewer, more] = self.by_text(reconsider, spec);
+                _ = writeln!(
+                    text,
+                    "- against {name}: {}; fewer rounds on {fewer:.0} % of the texts, more on {more:.0} %",
+                    signed(&self.gain(reconsider, spec)?)
+                );
             }
             let of = |name: &str| experiment.entries.iter().find(|(found, _)| found == name);
             if let (Some((_, too)), Some((_, alone))) = (of(LOOKUP_TOO), of(LOOKUP_ALONE)) {
@@ -208,6 +223,8 @@ pub(super) fn verdict(found: &Interval) -> &'static str {
         "a gain"
     } else if found.high < 0.0 {
         "a loss"
+    } else if (found.low, found.high) == (0.0, 0.0) {
+        "the same rounds"
     } else {
         "no difference that these texts show"
     }
