@@ -263,7 +263,7 @@ impl Report {
             _ = write!(text, "- The gain over the baseline is {goal}.\n\n");
         }
         if self.budget.is_none() {
-            text.push_str("Which size the budget policy picks is not known without `--bench`.\n");
+            text.push_str("Which size the budget policy picks is not known without `--bench`.\n\n");
         }
         Ok(())
     }
