@@ -86,7 +86,7 @@ pub struct Step {
     pub trace: Option<RoundTrace>,
 }
 
-/// What the next call of [`TokenStream::next`] begins with.
+/// What the next call of [`TokenStream::next`](crate::TokenStream::next) begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Stage {

@@ -56,10 +56,11 @@ pub(super) async fn check(gpu: &Gpu, kind: GgmlType, path: Path) -> Result<(Outc
     let (x_buffer, fed, weight_scale) = match path.precision() {
         Precision::F32 => (gpu.storage("check.x", &x).await?, Fed::default(), 1.0),
         Precision::F16 => {
-            // Inputs are below 1, weights below 1/4.
+            // Inputs are below 1, weights below 1/4. As in a model, only weights that stay floats are scaled.
             let fed = Fed::bounded(1.0);
+            let floats = matches!(kind, GgmlType::F16 | GgmlType::BF16 | GgmlType::F32);
             let halves: Vec<u16> = x.iter().map(|x| half::f16::from_f32(x * fed.scale).to_bits()).collect();
-            (gpu.storage("check.x", &halves).await?, fed, 4.0)
+            (gpu.storage("check.x", &halves).await?, fed, if floats { 4.0 } else { 1.0 })
         }
     };
     let small = |value: usize| u32::try_from(value).unwrap_or(0);
