@@ -1,7 +1,8 @@
 //! The browser package and its demo: built, served, tested.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::process::Cmd;
 use crate::setup::{self, WASM, web::npm};
@@ -70,6 +71,7 @@ pub(crate) fn pack() -> Outcome {
 fn module() -> Outcome {
     Cmd::cargo("build")
         .args(["--profile", "web", "--locked", "--target", WASM, "--package", "redraft-wasm"])
+        .env("CARGO_ENCODED_RUSTFLAGS", flags())
         .run()?;
     let compiled = target_dir().join(WASM).join("web").join("redraft_wasm.wasm");
     let folder = root().join("web").join("package").join("src").join("wasm");
@@ -100,6 +102,27 @@ fn module() -> Outcome {
         .arg(scratch.join("redraft_wasm_bg.wasm"))
         .run()?;
     write(&done, &bytes)
+}
+
+/// Flags of the compiler, the user's and our own: messages of panics name source files, those of dependencies with the
+/// folders of whoever built the module, which are nobody's business.
+fn flags() -> OsString {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| std::env::home_dir().map(|home| home.join(".cargo")));
+    let registries = home.and_then(|home| fs::read_dir(home.join("registry").join("src")).ok());
+    let mut registries: Vec<PathBuf> =
+        registries.into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    // The same flags each time: others would have everything compiled again.
+    registries.sort();
+    let usual = std::env::var("RUSTFLAGS").unwrap_or_default();
+    let mut flags: Vec<OsString> = usual.split_whitespace().map(OsString::from).collect();
+    for folder in registries {
+        let mut flag = OsString::from("--remap-path-prefix=");
+        flag.push(folder);
+        flag.push("=.");
+        flags.push(flag);
+    }
+    flags.join(OsStr::new("\u{1f}"))
 }
 
 fn write(file: &Path, bytes: impl AsRef<[u8]>) -> Outcome {

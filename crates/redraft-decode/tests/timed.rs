@@ -31,7 +31,7 @@ fn costs(scale: f64) -> Costs {
         extend: 0.12 * scale,
         overhead: 0.05 * scale,
         catch_up: 0.01 * scale,
-        catch_up_most: 48,
+        catch_up_most: PATIENCE,
     }
 }
 
@@ -59,7 +59,12 @@ struct Machine {
     /// Tokens of an answer, and what keeping the drafter up to date adds to its prompt, in plain steps.
     answer: u32,
     extra: f64,
+    /// What keeping features adds to a plain step, in plain steps.
+    keeping: f64,
 }
+
+/// Plain tokens in a row behind which the drafter rests.
+const PATIENCE: u32 = 24;
 
 /// Nothing is wrong.
 const EVEN: Machine = Machine {
@@ -71,6 +76,7 @@ const EVEN: Machine = Machine {
     jump: 1.0,
     answer: 120,
     extra: 0.5,
+    keeping: 0.0,
 };
 
 struct World {
@@ -92,6 +98,9 @@ struct World {
     left: u32,
     engaged: u32,
     answers: u32,
+    /// Whether plain steps keep features, and how many there were in a row.
+    keeps: bool,
+    streak: u32,
 }
 
 impl World {
@@ -114,7 +123,7 @@ impl World {
             let seconds = world.seconds(steps);
             survey.take(&probe, seconds);
         }
-        let known = survey.costs(48).expect("it measured");
+        let known = survey.costs(PATIENCE).expect("it measured");
         Self { policy: Policy::timed(&plans, &known).unwrap(), ..world }
     }
 
@@ -150,6 +159,8 @@ impl World {
             left: 0,
             engaged: 0,
             answers: 0,
+            keeps: false,
+            streak: 0,
         }
     }
 
@@ -175,7 +186,10 @@ impl World {
             self.missed = 0;
             // What it adds to a prompt is known when it has been seen.
             let expected = if self.engaged > 0 { self.machine.wrong } else { 1.0 } * self.machine.extra;
-            if self.policy.engage(expected, f64::from(self.machine.answer)) {
+            let keeping = self.policy.keeping() * f64::from(PATIENCE.min(self.machine.answer));
+            (self.keeps, self.streak) = (false, 0);
+            if self.policy.engage(expected + keeping, f64::from(self.machine.answer)) {
+                self.keeps = true;
                 self.engaged += 1;
                 let extra = self.seconds(self.machine.extra * self.machine.wrong);
                 self.time += extra;
@@ -189,13 +203,20 @@ impl World {
         // Disturbances fall on plain decoding alike.
         let mean = pace * (1.0 + 2.0 * self.machine.disturbed);
         self.slowest = self.slowest.max(pace);
-        let emitted = match self.policy.choose() {
+        let (emitted, plain) = match self.policy.choose() {
             None => {
-                let seconds = self.seconds(1.0);
-                self.time += seconds.min(3.0 * pace);
-                self.policy.observe_plain_timed(seconds);
+                let steps = 1.0 + if self.keeps { self.machine.keeping } else { 0.0 };
+                let seconds = self.seconds(steps);
+                self.time += seconds.min(3.0 * steps * pace);
+                self.policy.observe_plain_timed(seconds, self.keeps);
                 self.missed += 1;
-                1
+                self.streak += 1;
+                if self.keeps && (self.streak >= PATIENCE || self.policy.is_exhausted()) {
+                    self.keeps = false;
+                    self.policy.disengage();
+                }
+                // Plain decoding would have taken this step as well, with what disturbed it.
+                (1, (seconds / steps).min(3.0 * pace))
             }
             Some(plan) => {
                 assert!(plan.drafter || found, "a lookup of nothing");
@@ -211,12 +232,13 @@ impl World {
                 let seconds = self.seconds(cost);
                 self.time += seconds.min(3.0 * cost * pace);
                 self.rounds += 1;
+                self.streak = 0;
                 self.policy.observe_timed(&plan, &Observation { path: &path, stopped: false }, seconds);
-                count + 1
+                (count + 1, f64::from(count + 1) * mean)
             }
         };
         self.tokens += f64::from(emitted);
-        self.plain += f64::from(emitted) * mean;
+        self.plain += plain;
         self.left = self.left.saturating_sub(emitted);
     }
 
@@ -261,6 +283,8 @@ fn machines() -> Vec<Machine> {
         Machine { answer: 12, extra: 1.0, ..noisy },
         Machine { answer: 12, extra: 1.0, wrong: 2.0, ..noisy },
         Machine { answer: 400, extra: 20.0, wrong: 2.0, ..noisy },
+        Machine { answer: 40, keeping: 0.1, ..noisy },
+        Machine { answer: 120, keeping: 0.2, wrong: 1.5, drift: 0.3, ..noisy },
     ]
 }
 

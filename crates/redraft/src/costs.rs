@@ -152,7 +152,9 @@ impl Engine {
         let chunk = in_steps(chunk, 4.0 * costs.extend);
         let row = in_steps(row, costs.verify.at(32) / 32.0);
         let expected = answer.unwrap_or(128.0).min(f64::from(most));
-        policy.engage(f64::from(chunks) * chunk + f64::from(again) * row, expected)
+        // Plain steps of the answer keep features as long as the drafter takes part.
+        let keeping = policy.keeping() * f64::from(PATIENCE).min(expected);
+        policy.engage(f64::from(chunks) * chunk + f64::from(again) * row + keeping, expected)
     }
 }
 

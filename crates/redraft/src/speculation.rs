@@ -32,7 +32,7 @@ impl Speculation {
 
 /// Plain tokens in a row after which an automatic choice stays plain for the rest of the answer: what keeping a drafter
 /// up to date costs is then saved too.
-pub(crate) const PATIENCE: u32 = 48;
+pub(crate) const PATIENCE: u32 = 24;
 
 /// Tokens of the shortest context in which costs can be measured; in a shorter one the automatic choice is plain.
 pub const LEAST_CONTEXT: u32 = 32;
@@ -110,8 +110,8 @@ impl Rounds {
         let automatic = self.automatic();
         let Some(policy) = policy.filter(|_| automatic) else { return };
         policy.book_extra(std::mem::take(&mut self.extra));
-        policy.observe_plain_timed(seconds);
-        if self.features && self.plain >= PATIENCE {
+        policy.observe_plain_timed(seconds, self.features);
+        if self.features && (self.plain >= PATIENCE || policy.is_exhausted()) {
             self.features = false;
             policy.disengage();
         }

@@ -51,18 +51,9 @@ async function keptModels(): Promise<CachedModel[]> {
   return all.filter(({ complete, name, url }) => complete && !name?.endsWith('/drafter') && !nameIn(url).endsWith('.safetensors'));
 }
 
-/** The file as it was asked for: what was given without its hash is kept under its address. */
-async function asAsked({ url, sha256 }: CachedModel): Promise<ModelFile> {
-  const hashed = sha256 !== undefined && (await hasModel({ url, sha256 }).catch(() => false));
-  return hashed ? { url, sha256 } : { url };
-}
-
 /** Deletes all that was downloaded, whole or not. */
 async function forgetAll(): Promise<void> {
-  for (const { url, sha256, name } of await listModels()) {
-    const known = MODELS.find((model) => name === model.name || name === `${model.name}/drafter`);
-    for (const model of [{ url }, ...(sha256 === undefined ? [] : [{ url, sha256 }]), ...(known ? [known.name] : [])]) await deleteModel(model);
-  }
+  for (const model of await listModels()) await deleteModel(model);
 }
 
 const HERE = 'already in this browser';
@@ -91,12 +82,10 @@ async function entries(): Promise<Entry[]> {
   // Of earlier visits: these load without a network.
   const listed = new Set(others.map(({ id }) => id));
   const unnamed = kept.filter(({ url, name, sha256 }) => name === undefined && !listed.has(url) && !MODELS.some((model) => model.sha256 === sha256));
-  const earlier = await Promise.all(
-    [...new Map(unnamed.map((one) => [one.url, one])).values()].map(async (one): Promise<Entry> => {
-      const model = await asAsked(one);
-      return { id: one.url, title: readable(nameIn(one.url)), detail: `${megabytes(one.size)}, ${HERE}`, choose: () => model };
-    }),
-  );
+  const earlier = [...new Map(unnamed.map((one) => [one.url, one])).values()].map(({ url, sha256, size }): Entry => {
+    const model: ModelFile = { url, ...(sha256 !== undefined && { sha256 }) };
+    return { id: url, title: readable(nameIn(url)), detail: `${megabytes(size)}, ${HERE}`, choose: () => model };
+  });
   return [
     ...named,
     ...others,

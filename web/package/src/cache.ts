@@ -1,5 +1,5 @@
 import { RedraftError, throwIfAborted } from './errors.js';
-import { type Manifest, cached, download, forget, keyOf, readManifest } from './download.js';
+import { type Manifest, download, forget, held, keyOf, readManifest } from './download.js';
 import {
   type LocalModel, type ModelFile, type ModelSpec, type RemoteModel, checkHash, checkRemote, drafterName, identityOf, isLocal, knownModel, resolveFile,
 } from './models.js';
@@ -48,25 +48,34 @@ async function* files(stores: readonly Store[]): AsyncGenerator<{ store: Store; 
 
 /** Whether a model is in the cache as a whole, so that it loads without the network. */
 export async function hasModel(model: RemoteModel): Promise<boolean> {
-  const key = keyOf(resolveFile(checkRemote(model), base()));
-  for (const store of await openStores()) if (await cached(store, key)) return true;
+  const file = resolveFile(checkRemote(model), base());
+  for (const store of await openStores()) if (await held(store, file)) return true;
   return false;
 }
 
 /**
- * Deletes a model, or what an interrupted download of it left, from all stores; of a known model the drafter too, and what
- * earlier versions of the package knew by its name.
+ * Deletes a model, or what an interrupted download of it left, from all stores. With a hash that is what has it or may come
+ * to have it, else all that came from the address; of a known model the drafter too, and what earlier versions of the package
+ * knew by its name. Takes the entries of {@link listModels} as they are.
  */
 export async function deleteModel(model: RemoteModel): Promise<void> {
   checkRemote(model);
   const stores = await openStores();
   const known = knownModel(model);
   const drafter = known?.drafter;
-  const keys = [model, ...(drafter ? [drafter] : [])].map((file) => keyOf(resolveFile(file, base())));
-  for (const store of stores) for (const key of keys) await store.delete(key);
-  if (!known) return;
-  const names = [known.name, drafterName(known.name)];
-  for await (const { store, key, manifest } of files(stores)) if (manifest.name !== undefined && names.includes(manifest.name)) await store.delete(key);
+  const doomed = [model, ...(drafter ? [drafter] : [])].map((file) => resolveFile(file, base()));
+  for (const store of stores) for (const file of doomed) await store.delete(keyOf(file));
+  const names = known ? [known.name, drafterName(known.name)] : [];
+  for await (const { store, key, manifest } of files(stores)) {
+    const named = manifest.name !== undefined && names.includes(manifest.name);
+    if (named || doomed.some((file) => isOf(manifest, file))) await store.delete(key);
+  }
+}
+
+/** Whether what is kept, maybe not whole yet, is the file: by hash where both have one, else by address. */
+function isOf(kept: Manifest, file: ModelFile): boolean {
+  if (kept.sha256 !== undefined && file.sha256 !== undefined) return kept.sha256 === file.sha256;
+  return kept.url === file.url;
 }
 
 /**
@@ -141,7 +150,7 @@ async function openRemote(file: ModelFile, options: FetchOptions): Promise<Blob>
   const heard = meter.file(file.size ?? 0);
   const stores = cache === 'auto' ? await openStores() : ([await openStore(cache)] as const);
   for (const store of stores) {
-    const blob = await cached(store, keyOf(file));
+    const blob = await held(store, file);
     if (blob) {
       heard('cache', blob.size, blob.size);
       return blob;

@@ -79,6 +79,14 @@ export async function cached(store: Store, key: string): Promise<Blob | undefine
   return new Blob(pieces);
 }
 
+/** The same, also where the file was asked for without its hash then, and turned out to have it. */
+export async function held(store: Store, file: ModelFile): Promise<Blob | undefined> {
+  const blob = await cached(store, keyOf(file));
+  if (blob || file.sha256 === undefined) return blob;
+  const byAddress = keyOf({ url: file.url });
+  return (await readManifest(store, byAddress))?.sha256 === file.sha256 ? cached(store, byAddress) : undefined;
+}
+
 /** The file, from the cache or the network; what an earlier attempt left is used. One download of a file at a time. */
 export async function download(options: DownloadOptions): Promise<Blob> {
   const key = keyOf(options.file);

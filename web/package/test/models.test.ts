@@ -51,6 +51,37 @@ test('what is in the cache is asked for by name or address only', async () => {
   }
 });
 
+test('what is listed is held and can be deleted, with its hash or without', async () => {
+  const store = await openStore('memory');
+  const url = 'https://models.test/some.gguf';
+  const bytes = new TextEncoder().encode('some bytes');
+  const sha256 = createHash('sha256').update(bytes).digest('hex');
+  const fetched: string[] = [];
+  vi.stubGlobal('fetch', (from: string | URL) => {
+    fetched.push(String(from));
+    return Promise.resolve(new Response(bytes));
+  });
+  const load = (spec: ModelSpec): Promise<Blob> => openModel(spec, { cache: 'memory', meter: new ProgressMeter(undefined), warn: () => undefined });
+  await load({ url });
+  expect(await listModels()).toMatchObject([{ url, sha256, complete: true }]);
+  // With the hash that it turned out to have it is the same file; with another it is not.
+  const other = { url, sha256: '0'.repeat(64) };
+  expect(await hasModel({ url, sha256 })).toBe(true);
+  expect(await hasModel(other)).toBe(false);
+  expect(await (await load({ url, sha256 })).text()).toBe('some bytes');
+  expect(fetched).toEqual([url]);
+  await deleteModel(other);
+  expect(await hasModel(url)).toBe(true);
+  for (const model of await listModels()) await deleteModel(model);
+  expect(await store.keys()).toEqual([]);
+  // What came with its hash goes by its address too.
+  await load({ url, sha256 });
+  await deleteModel('https://models.test/another.gguf');
+  expect(await listModels()).toHaveLength(1);
+  await deleteModel(url);
+  expect(await store.keys()).toEqual([]);
+});
+
 test('a download that is no model is not kept, unless its hash says that it is right', async () => {
   const store = await openStore('memory');
   const url = 'https://models.test/broken.gguf';

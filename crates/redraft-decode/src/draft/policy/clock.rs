@@ -18,6 +18,12 @@ const INTERVAL: (f64, f64) = (2.0, 64.0);
 const PATIENCE: u32 = 4;
 /// Plain steps that are timed one behind the other where one surprised.
 const AGAIN: u32 = 2;
+/// A plain step that keeps features is compared with those that do not, if at least so many are known, and the last is no
+/// more than so many steps ago: later the machine may have another speed.
+const COMPARED: (f64, u64) = (4.0, 16);
+/// What a plain step which keeps features is taken to cost, in plain steps, before that is known, and how many samples
+/// that counts for.
+const KEEPING: (f64, f64) = (1.03, 8.0);
 
 /// A running mean that forgets.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -78,6 +84,10 @@ pub(super) struct Clock {
     pub(super) held: Option<Held>,
     /// What rounds took over what they were expected to take, by whether the drafter ran.
     off: [Pace; 2],
+    /// Plain steps that keep features for the drafter, over those that do not.
+    keeping: Pace,
+    /// Seconds of plain steps that keep none.
+    bare: Pace,
 }
 
 /// What the time of a plain step says.
@@ -108,9 +118,27 @@ impl Clock {
         seconds.clamp(0.0, CLIP * expected)
     }
 
-    /// Takes the time of a plain step.
-    pub(super) fn plain(&mut self, seconds: f64) -> Timed {
+    /// Plain steps that one costs which keeps features for the drafter.
+    pub(super) fn keeping(&self) -> f64 {
+        self.keeping.mean(KEEPING.0, KEEPING.1, self.keeping.heard).clamp(1.0, 1.5)
+    }
+
+    /// Takes the time of a plain step. `kept`: it kept features for the drafter, and counts for what it had taken without.
+    pub(super) fn plain(&mut self, seconds: f64, kept: bool) -> Timed {
         self.now += 1;
+        let seconds = match (kept, self.unit()) {
+            (false, unit) => {
+                self.bare.push(unit.map_or(seconds, |unit| Self::clip(seconds, unit)), self.now);
+                seconds
+            }
+            (true, None) => seconds,
+            (true, Some(unit)) => {
+                if self.bare.weight >= COMPARED.0 && self.now - self.bare.heard <= COMPARED.1 {
+                    self.keeping.push(Self::clip(seconds, unit) / self.bare.mean, self.now);
+                }
+                seconds / self.keeping()
+            }
+        };
         self.wanted = self.wanted.saturating_sub(1);
         let Some(before) = self.unit() else {
             // A time of nothing is that of a clock too coarse.
@@ -189,17 +217,17 @@ mod tests {
     fn the_first_steps_give_a_median_and_later_ones_a_mean() {
         let mut clock = Clock::default();
         for seconds in [9.0, 1.0, 1.5, 1.25, 1.0, 2.0, 1.5] {
-            assert_eq!(clock.plain(seconds), Timed::Early, "a first step compiles things");
+            assert_eq!(clock.plain(seconds, false), Timed::Early, "a first step compiles things");
         }
         assert_eq!((clock.unit(), clock.asks_for_plain(2.0, 1.0)), (None, true), "nothing yet");
-        assert_eq!(clock.plain(1.5), Timed::First(1.5), "the median of eight");
-        assert_eq!(clock.plain(1.9), Timed::Again { tokens: 0.0, seconds: 0.0 }, "no rounds");
+        assert_eq!(clock.plain(1.5, false), Timed::First(1.5), "the median of eight");
+        assert_eq!(clock.plain(1.9, false), Timed::Again { tokens: 0.0, seconds: 0.0 }, "no rounds");
         let unit = clock.unit().expect("known");
         assert!((unit - 1.5 - 0.4 / 9.0).abs() < 0.005, "a ninth of the way: {unit}");
         let sure = clock.sure_unit().expect("known");
         assert!(sure < unit - 0.1 && sure > 0.5 * unit, "{sure} at least");
         for _ in 0..200 {
-            clock.plain(1.5);
+            clock.plain(1.5, false);
         }
         assert!(clock.sure_unit().is_some_and(|sure| sure > 1.48), "{:?}: now it is sure", clock.sure_unit());
         assert!(!clock.asks_for_plain(1.0, 1.5), "known");
@@ -209,17 +237,17 @@ mod tests {
     fn a_step_that_was_disturbed_counts_for_three_and_one_that_stays_is_believed() {
         let mut clock = Clock::default();
         for _ in 0..100 {
-            clock.plain(1.0);
+            clock.plain(1.0, false);
         }
-        clock.plain(1000.0);
+        clock.plain(1000.0, false);
         assert!(clock.unit().is_some_and(|unit| unit < 1.7), "{:?}", clock.unit());
         assert!(clock.asks_for_plain(2.0, 1.0), "look again");
         for _ in 0..5 {
-            clock.plain(1.0);
+            clock.plain(1.0, false);
         }
         assert!(clock.unit().is_some_and(|unit| unit < 1.3), "{:?}", clock.unit());
         for _ in 0..5 {
-            clock.plain(2.0);
+            clock.plain(2.0, false);
         }
         assert!(
             clock.unit().is_some_and(|unit| unit > 1.6),
@@ -232,14 +260,14 @@ mod tests {
     fn plain_steps_are_timed_now_and_then_and_after_a_surprise() {
         let mut clock = Clock::default();
         for _ in 0..20 {
-            clock.plain(1.0);
+            clock.plain(1.0, false);
         }
         let mut asked = 0;
         for _ in 0..1000 {
             assert!(!clock.round(1.5, 1.5, true, 3.0), "as expected");
             if clock.asks_for_plain(2.0, 1.5) {
                 asked += 1;
-                let Timed::Again { tokens, seconds } = clock.plain(1.0) else { panic!("known") };
+                let Timed::Again { tokens, seconds } = clock.plain(1.0, false) else { panic!("known") };
                 assert!(tokens > 20.0 && seconds == tokens / 2.0, "{tokens} tokens in {seconds} s");
             }
         }
@@ -254,10 +282,41 @@ mod tests {
     }
 
     #[test]
+    fn what_keeping_features_costs_is_no_plain_steps() {
+        let mut clock = Clock::default();
+        let answer = |clock: &mut Clock, pace: f64| {
+            for (kept, seconds) in [(false, 1.0), (true, 1.1)] {
+                for _ in 0..12 {
+                    clock.plain(pace * seconds, kept);
+                }
+            }
+        };
+        for _ in 0..8 {
+            answer(&mut clock, 1.0);
+        }
+        let (keeping, unit) = (clock.keeping(), clock.unit().expect("known"));
+        assert!((keeping - 1.1).abs() < 0.03 && (unit - 1.0).abs() < 0.03, "{keeping}, {unit}");
+        // The machine slows down, and nothing tells by how much features do.
+        for _ in 0..24 {
+            clock.round(4.0, 2.0, false, 2.0);
+        }
+        for _ in 0..24 {
+            clock.plain(2.2, true);
+        }
+        let (keeping, unit) = (clock.keeping(), clock.unit().expect("known"));
+        assert!((keeping - 1.1).abs() < 0.03 && (unit - 2.0).abs() < 0.1, "{keeping}, {unit}");
+        for _ in 0..100 {
+            clock.plain(2.0, false);
+            clock.plain(1.0, true);
+        }
+        assert_eq!(clock.keeping(), 1.0, "never a gain");
+    }
+
+    #[test]
     fn costs_that_are_off_are_known_by_kind() {
         let mut clock = Clock::default();
         for _ in 0..20 {
-            clock.plain(1.0);
+            clock.plain(1.0, false);
             clock.learn(true, 2.0);
         }
         assert!(clock.bias(true) > 1.9 && clock.bias(false) == 1.0, "{}", clock.bias(true));

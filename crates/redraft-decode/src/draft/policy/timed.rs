@@ -36,9 +36,10 @@ impl Policy {
         self.arms.iter().map(|arm| (arm.plan, arm.cost))
     }
 
-    /// Takes note of one token decoded plainly in `seconds`. For a policy that is [`Policy::timed`].
-    pub fn observe_plain_timed(&mut self, seconds: f64) {
-        match self.clock.as_mut().map(|clock| clock.plain(seconds)) {
+    /// Takes note of one token decoded plainly in `seconds`. For a policy that is [`Policy::timed`]. `kept`: the step kept
+    /// features for the drafter, and what it took longer for that is a loss.
+    pub fn observe_plain_timed(&mut self, seconds: f64, kept: bool) {
+        match self.clock.as_mut().map(|clock| clock.plain(seconds, kept)) {
             Some(Timed::First(unit)) => {
                 // What was booked so far was in plain steps.
                 self.safety.convert(unit);
@@ -58,7 +59,22 @@ impl Policy {
             }
             Some(Timed::Early) | None => {}
         }
+        if kept {
+            self.book_extra(self.keeping() * self.unit());
+        }
         self.observe_plain(1);
+    }
+
+    /// Plain steps that keeping features for the drafter adds to one.
+    #[must_use]
+    pub fn keeping(&self) -> f64 {
+        self.clock.as_ref().map_or(0.0, |clock| clock.keeping() - 1.0)
+    }
+
+    /// Whether all that may be lost is lost, so that even keeping features is too much.
+    #[must_use]
+    pub fn is_exhausted(&self) -> bool {
+        !self.safety.affords(0.0)
     }
 
     /// As [`Policy::observe`] for a round that took `seconds`, catching up included. What takes more than three times as
