@@ -1,6 +1,6 @@
 //! What rounds cost on this adapter, and the plans that an automatic choice has.
 
-use crate::speculation::PATIENCE;
+use crate::speculation::{PATIENCE, patience};
 use crate::{CancelToken, Engine, Error};
 use redraft_decode::draft::{Costs, Extent, Plan, Policy, Probe, Survey, automatic_plans};
 use redraft_decode::{SamplingParams, TokenId};
@@ -41,7 +41,7 @@ impl Engine {
             survey.take(&probe, seconds);
         }
         self.reset();
-        let costs = survey.costs(PATIENCE)?;
+        let costs = survey.costs(PATIENCE.1)?;
         self.set_costs(&costs)?;
         Ok(Measured { costs, seconds: begun.elapsed().as_secs_f64(), steps: survey.steps() })
     }
@@ -151,11 +151,21 @@ impl Engine {
         // An extend pass was measured at four rows, a chunk has sixteen times as many.
         let chunk = in_steps(chunk, 4.0 * costs.extend);
         let row = in_steps(row, costs.verify.at(32) / 32.0);
-        let expected = answer.unwrap_or(128.0).min(f64::from(most));
+        let expected = expected(answer, most);
         // Plain steps of the answer keep features as long as the drafter takes part.
-        let keeping = policy.keeping() * f64::from(PATIENCE).min(expected);
+        let keeping = policy.keeping() * f64::from(patience(expected)).min(expected);
         policy.engage(f64::from(chunks) * chunk + f64::from(again) * row + keeping, expected)
     }
+
+    /// Plain tokens in a row behind which the drafter rests in an answer of at most `most` tokens.
+    pub(crate) fn patience(&self, most: u32) -> u32 {
+        patience(expected(self.habits.answer, most))
+    }
+}
+
+/// Tokens that an answer of at most `most` will have, by what answers had so far.
+fn expected(answer: Option<f64>, most: u32) -> f64 {
+    answer.unwrap_or(128.0).min(f64::from(most))
 }
 
 /// What prompts and answers were like so far.

@@ -260,6 +260,7 @@ impl<'e> TokenStream<'e> {
             return;
         }
         rounds.features = true;
+        rounds.patience = engine.patience(self.options.max_tokens);
         rounds.unseen = reusable;
         rounds.extra += engine.habits.row.unwrap_or(0.0) * f64::from(reused - reusable);
         self.reused = reusable;

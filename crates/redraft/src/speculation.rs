@@ -30,9 +30,17 @@ impl Speculation {
     }
 }
 
-/// Plain tokens in a row after which an automatic choice stays plain for the rest of the answer: what keeping a drafter
-/// up to date costs is then saved too.
-pub(crate) const PATIENCE: u32 = 24;
+/// Fewest and most plain tokens in a row after which an automatic choice stays plain for the rest of the answer: what
+/// keeping a drafter up to date costs is then saved too.
+pub(crate) const PATIENCE: (u32, u32) = (12, 48);
+/// Share of an answer that it waits for the drafter to be wanted again.
+const WAITING: f64 = 1.0 / 16.0;
+
+/// Plain tokens in a row behind which the drafter rests, in an answer that is expected to have `tokens` tokens.
+pub(crate) fn patience(tokens: f64) -> u32 {
+    let (least, most) = PATIENCE;
+    (least..most).find(|count| f64::from(*count) >= WAITING * tokens).unwrap_or(most)
+}
 
 /// Tokens of the shortest context in which costs can be measured; in a shorter one the automatic choice is plain.
 pub const LEAST_CONTEXT: u32 = 32;
@@ -56,8 +64,9 @@ pub(crate) struct Rounds {
     pub(crate) unseen: u32,
     /// Whether the tree's root is the last token.
     rooted: bool,
-    /// Plain tokens since the last round.
+    /// Plain tokens since the last round, and how many there may be before the drafter rests.
     plain: u32,
+    pub(crate) patience: u32,
     pub(crate) queue: VecDeque<Emitted>,
     /// The round that the queue is of, and the seconds that it took.
     last: Option<(Plan, RoundResult, Option<f64>)>,
@@ -79,6 +88,7 @@ impl Rounds {
             unseen,
             rooted: false,
             plain: 0,
+            patience: PATIENCE.1,
             queue: VecDeque::new(),
             last: None,
             extra: 0.0,
@@ -111,7 +121,7 @@ impl Rounds {
         let Some(policy) = policy.filter(|_| automatic) else { return };
         policy.book_extra(std::mem::take(&mut self.extra));
         policy.observe_plain_timed(seconds, self.features);
-        if self.features && (self.plain >= PATIENCE || policy.is_exhausted()) {
+        if self.features && (self.plain >= self.patience || policy.is_exhausted()) {
             self.features = false;
             policy.disengage();
         }
