@@ -2,7 +2,8 @@
 //! behind the other. What is asserted is time: that of the clock, not of the estimates.
 
 use redraft_decode::draft::{
-    Costs, Curve, Extent, OPENING, Observation, Plan, Policy, Probe, Survey, automatic_plans,
+    Costs, Curve, Extent, LONGEST_PATIENCE, OPENING, Observation, Plan, Policy, Probe, Survey,
+    automatic_plans, patience,
 };
 
 /// The `SplitMix64` generator.
@@ -31,7 +32,7 @@ fn costs(scale: f64) -> Costs {
         extend: 0.12 * scale,
         overhead: 0.05 * scale,
         catch_up: 0.01 * scale,
-        catch_up_most: PATIENCE,
+        catch_up_most: LONGEST_PATIENCE,
     }
 }
 
@@ -62,9 +63,6 @@ struct Machine {
     /// What keeping features adds to a plain step, in plain steps.
     keeping: f64,
 }
-
-/// Plain tokens in a row behind which the drafter rests.
-const PATIENCE: u32 = 24;
 
 /// Nothing is wrong.
 const EVEN: Machine = Machine {
@@ -123,7 +121,7 @@ impl World {
             let seconds = world.seconds(steps);
             survey.take(&probe, seconds);
         }
-        let known = survey.costs(PATIENCE).expect("it measured");
+        let known = survey.costs(LONGEST_PATIENCE).expect("it measured");
         Self { policy: Policy::timed(&plans, &known).unwrap(), ..world }
     }
 
@@ -186,9 +184,8 @@ impl World {
             self.missed = 0;
             // What it adds to a prompt is known when it has been seen.
             let expected = if self.engaged > 0 { self.machine.wrong } else { 1.0 } * self.machine.extra;
-            let keeping = self.policy.keeping() * f64::from(PATIENCE.min(self.machine.answer));
             (self.keeps, self.streak) = (false, 0);
-            if self.policy.engage(expected + keeping, f64::from(self.machine.answer)) {
+            if self.policy.engage(expected, f64::from(self.machine.answer)) {
                 self.keeps = true;
                 self.engaged += 1;
                 let extra = self.seconds(self.machine.extra * self.machine.wrong);
@@ -211,7 +208,9 @@ impl World {
                 self.policy.observe_plain_timed(seconds, self.keeps);
                 self.missed += 1;
                 self.streak += 1;
-                if self.keeps && (self.streak >= PATIENCE || self.policy.is_exhausted()) {
+                if self.keeps
+                    && (self.streak >= patience(f64::from(self.machine.answer)) || self.policy.is_exhausted())
+                {
                     self.keeps = false;
                     self.policy.disengage();
                 }

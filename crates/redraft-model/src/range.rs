@@ -68,6 +68,11 @@ fn power_within(limit: f64, bound: f64) -> f32 {
     2.0f32.powi(exponent)
 }
 
+/// Whether weights that are packed as this type stay floats, which get a power of two for the matrix.
+pub(crate) fn stays_float(kind: GgmlType) -> bool {
+    matches!(kind, GgmlType::F16 | GgmlType::BF16 | GgmlType::F32)
+}
+
 /// Watches the rows of a matrix while they are packed.
 #[derive(Debug, Default)]
 pub(crate) struct Meter<'a> {
@@ -95,7 +100,7 @@ impl<'a> Meter<'a> {
         raw: &[u8],
         kept: GgmlType,
     ) -> Result<(), ModelError> {
-        let floats = matches!(kept, GgmlType::F16 | GgmlType::BF16 | GgmlType::F32);
+        let floats = stays_float(kept);
         if !self.on || !floats && self.gain.is_none() {
             return Ok(());
         }

@@ -1,8 +1,9 @@
 //! What rounds cost on this adapter, and the plans that an automatic choice has.
 
-use crate::speculation::{PATIENCE, patience};
 use crate::{CancelToken, Engine, Error};
-use redraft_decode::draft::{Costs, Extent, Plan, Policy, Probe, Survey, automatic_plans};
+use redraft_decode::draft::{
+    Costs, Extent, LONGEST_PATIENCE, Plan, Policy, Probe, Survey, automatic_plans, patience,
+};
 use redraft_decode::{SamplingParams, TokenId};
 use redraft_model::{ModelError, Speculator};
 use web_time::Instant;
@@ -41,7 +42,7 @@ impl Engine {
             survey.take(&probe, seconds);
         }
         self.reset();
-        let costs = survey.costs(PATIENCE.1)?;
+        let costs = survey.costs(LONGEST_PATIENCE)?;
         self.set_costs(&costs)?;
         Ok(Measured { costs, seconds: begun.elapsed().as_secs_f64(), steps: survey.steps() })
     }
@@ -151,10 +152,7 @@ impl Engine {
         // An extend pass was measured at four rows, a chunk has sixteen times as many.
         let chunk = in_steps(chunk, 4.0 * costs.extend);
         let row = in_steps(row, costs.verify.at(32) / 32.0);
-        let expected = expected(answer, most);
-        // Plain steps of the answer keep features as long as the drafter takes part.
-        let keeping = policy.keeping() * f64::from(patience(expected)).min(expected);
-        policy.engage(f64::from(chunks) * chunk + f64::from(again) * row + keeping, expected)
+        policy.engage(f64::from(chunks) * chunk + f64::from(again) * row, expected(answer, most))
     }
 
     /// Plain tokens in a row behind which the drafter rests in an answer of at most `most` tokens.

@@ -2,7 +2,7 @@
 
 use crate::{Engine, Error};
 use redraft_decode::draft::{
-    Gate, MIN_MATCH, Observation, Origin, Plan, Policy, SpeculationStats, has_match,
+    Gate, LONGEST_PATIENCE, MIN_MATCH, Observation, Origin, Plan, Policy, SpeculationStats, has_match,
 };
 use redraft_decode::{SamplingParams, TokenId};
 use redraft_model::{
@@ -28,18 +28,6 @@ impl Speculation {
     pub(crate) fn drafts(self) -> bool {
         matches!(self, Self::Plan(plan) if plan.drafter)
     }
-}
-
-/// Fewest and most plain tokens in a row after which an automatic choice stays plain for the rest of the answer: what
-/// keeping a drafter up to date costs is then saved too.
-pub(crate) const PATIENCE: (u32, u32) = (12, 48);
-/// Share of an answer that it waits for the drafter to be wanted again.
-const WAITING: f64 = 1.0 / 16.0;
-
-/// Plain tokens in a row behind which the drafter rests, in an answer that is expected to have `tokens` tokens.
-pub(crate) fn patience(tokens: f64) -> u32 {
-    let (least, most) = PATIENCE;
-    (least..most).find(|count| f64::from(*count) >= WAITING * tokens).unwrap_or(most)
 }
 
 /// Tokens of the shortest context in which costs can be measured; in a shorter one the automatic choice is plain.
@@ -88,7 +76,7 @@ impl Rounds {
             unseen,
             rooted: false,
             plain: 0,
-            patience: PATIENCE.1,
+            patience: LONGEST_PATIENCE,
             queue: VecDeque::new(),
             last: None,
             extra: 0.0,

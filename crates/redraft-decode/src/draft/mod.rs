@@ -46,8 +46,8 @@ pub use lookup::{MAX_MATCH, MIN_MATCH, Match, draft_lookup, find_match, has_matc
 pub use node::{ALIVE, CHAIN, LOOKUP, NONE, Node, Output, Outputs, REFINED, TOP, Top};
 pub use plan::{Gate, MAX_DEPTH, MAX_NODES, MAX_POOL, MAX_REFINED, Plan, PlanError, ROW_IDS, WIDTH};
 pub use policy::{
-    CostError, Costs, Curve, EXPLORING, MARGIN, MOST_SLOWER, OPENING, Observation, Policy, PolicyError,
-    Reason, Switch, automatic_plans, standard_plans,
+    CostError, Costs, Curve, EXPLORING, LONGEST_PATIENCE, MARGIN, MOST_SLOWER, OPENING, Observation, Policy,
+    PolicyError, Reason, Switch, automatic_plans, patience, standard_plans,
 };
 pub use pool::{Counters, Pool};
 pub use prune::{Layout, Origin, tree_layout, tree_prune};

@@ -4,7 +4,7 @@ use super::Outcome;
 use super::synthetic::{Random, rows};
 use crate::kernels::{PANEL_GROUP, TILES, Tiles};
 use crate::matrix::interleave;
-use crate::range::Fed;
+use crate::range::{Fed, stays_float};
 use crate::{ModelError, Path, Precision};
 use redraft_gguf::{GgmlType, GpuFormat, PANEL, pack_rows, unpack_rows};
 use redraft_gpu::{BufferUse, Gpu};
@@ -58,9 +58,9 @@ pub(super) async fn check(gpu: &Gpu, kind: GgmlType, path: Path) -> Result<(Outc
         Precision::F16 => {
             // Inputs are below 1, weights below 1/4. As in a model, only weights that stay floats are scaled.
             let fed = Fed::bounded(1.0);
-            let floats = matches!(kind, GgmlType::F16 | GgmlType::BF16 | GgmlType::F32);
+            let weight_scale = if stays_float(kind) { 4.0 } else { 1.0 };
             let halves: Vec<u16> = x.iter().map(|x| half::f16::from_f32(x * fed.scale).to_bits()).collect();
-            (gpu.storage("check.x", &halves).await?, fed, if floats { 4.0 } else { 1.0 })
+            (gpu.storage("check.x", &halves).await?, fed, weight_scale)
         }
     };
     let small = |value: usize| u32::try_from(value).unwrap_or(0);

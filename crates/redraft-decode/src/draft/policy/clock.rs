@@ -24,6 +24,8 @@ const COMPARED: (f64, u64) = (4.0, 16);
 /// What a plain step which keeps features is taken to cost, in plain steps, before that is known, and how many samples
 /// that counts for.
 const KEEPING: (f64, f64) = (1.03, 8.0);
+/// The most that it is taken to cost.
+const MOST_KEEPING: f64 = 1.5;
 
 /// A running mean that forgets.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -120,7 +122,7 @@ impl Clock {
 
     /// Plain steps that one costs which keeps features for the drafter.
     pub(super) fn keeping(&self) -> f64 {
-        self.keeping.mean(KEEPING.0, KEEPING.1, self.keeping.heard).clamp(1.0, 1.5)
+        self.keeping.mean(KEEPING.0, KEEPING.1, self.keeping.heard).clamp(1.0, MOST_KEEPING)
     }
 
     /// Takes the time of a plain step. `kept`: it kept features for the drafter, and counts for what it had taken without.

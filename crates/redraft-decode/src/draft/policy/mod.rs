@@ -28,6 +28,7 @@ mod timed;
 
 pub use cost::{CostError, Costs, Curve};
 pub use plans::{automatic_plans, standard_plans};
+pub use timed::{LONGEST_PATIENCE, patience};
 
 use super::plan::{Plan, PlanError};
 use chances::Chances;

@@ -6,8 +6,22 @@ use crate::draft::Plan;
 
 /// Timed rounds of a plan after which one that takes another time is a surprise.
 const SURE: f64 = 3.0;
+/// Fewest plain tokens in a row behind which the drafter rests for the rest of an answer: what keeping it up to date costs
+/// is then saved too.
+const SHORTEST_PATIENCE: u32 = 12;
+/// Most of them.
+pub const LONGEST_PATIENCE: u32 = 48;
+/// Share of an answer that the drafter is kept for while it is not wanted.
+const KEPT: f64 = 1.0 / 16.0;
 /// Steps that the share of those looks back on behind which there was something to look up.
 const FOUND: f64 = 64.0;
+
+/// Plain tokens in a row behind which the drafter rests, in an answer that is expected to have `tokens` tokens.
+#[must_use]
+pub fn patience(tokens: f64) -> u32 {
+    let waits = (SHORTEST_PATIENCE..LONGEST_PATIENCE).find(|count| f64::from(*count) >= KEPT * tokens);
+    waits.unwrap_or(LONGEST_PATIENCE)
+}
 
 impl Policy {
     /// A policy that is told the times of steps: [`Policy::observe_plain_timed`], [`Policy::observe_timed`]. The first
@@ -66,8 +80,7 @@ impl Policy {
     }
 
     /// Plain steps that keeping features for the drafter adds to one.
-    #[must_use]
-    pub fn keeping(&self) -> f64 {
+    fn keeping(&self) -> f64 {
         self.clock.as_ref().map_or(0.0, |clock| clock.keeping() - 1.0)
     }
 
@@ -129,14 +142,15 @@ impl Policy {
     }
 
     /// Decides at the beginning of an answer whether the drafter takes part in it. Keeping it up to date adds about
-    /// `extra` plain steps to the prompt, and the answer is expected to have `tokens` tokens.
+    /// `extra` plain steps to the prompt, and some to the plain steps until it rests ([`patience`]); the answer is expected
+    /// to have `tokens` tokens.
     ///
     /// It takes part where a plan of it is preferred and gains more than that, or is to be tried; and where the ledgers
     /// afford it.
     pub fn engage(&mut self, extra: f64, tokens: f64) -> bool {
         self.drafter = true;
         self.current = self.kept.take().or(self.current);
-        let extra = extra.max(0.0);
+        let extra = extra.max(0.0) + self.keeping() * f64::from(patience(tokens)).min(tokens);
         self.most_extra = self.most_extra.max(2.0 * extra);
         self.reprice();
         let drafts = |arm: &Arm| arm.plan.drafter;
