@@ -62,6 +62,8 @@ struct Machine {
     extra: f64,
     /// What keeping features adds to a plain step, in plain steps.
     keeping: f64,
+    /// Seconds of a plain step, on average.
+    pace: f64,
 }
 
 /// Nothing is wrong.
@@ -75,6 +77,7 @@ const EVEN: Machine = Machine {
     answer: 120,
     extra: 0.5,
     keeping: 0.0,
+    pace: 0.05,
 };
 
 struct World {
@@ -99,6 +102,9 @@ struct World {
     /// Whether plain steps keep features, and how many there were in a row.
     keeps: bool,
     streak: u32,
+    /// Plain steps that kept none, and tokens before there were four.
+    bare: u32,
+    untold: f64,
 }
 
 impl World {
@@ -159,14 +165,16 @@ impl World {
             answers: 0,
             keeps: false,
             streak: 0,
+            bare: 0,
+            untold: 0.0,
         }
     }
 
-    /// Seconds of a plain step now, on average: of 50 ms.
+    /// Seconds of a plain step now, on average.
     fn pace(&self) -> f64 {
         let phase = self.steps / self.machine.period;
         let slow = if phase.rem_euclid(2.0) >= 1.0 { self.machine.jump } else { 1.0 };
-        0.05 * slow * (1.0 + self.machine.drift * (phase * std::f64::consts::TAU).sin())
+        self.machine.pace * slow * (1.0 + self.machine.drift * (phase * std::f64::consts::TAU).sin())
     }
 
     fn seconds(&mut self, steps: f64) -> f64 {
@@ -208,6 +216,7 @@ impl World {
                 self.policy.observe_plain_timed(seconds, self.keeps);
                 self.missed += 1;
                 self.streak += 1;
+                self.bare += u32::from(!self.keeps);
                 if self.keeps
                     && (self.streak >= patience(f64::from(self.machine.answer)) || self.policy.is_exhausted())
                 {
@@ -238,6 +247,7 @@ impl World {
         };
         self.tokens += f64::from(emitted);
         self.plain += plain;
+        self.untold += if self.bare < 4 { f64::from(emitted) } else { 0.0 };
         self.left = self.left.saturating_sub(emitted);
     }
 
@@ -252,14 +262,16 @@ impl World {
     /// Seconds that may be lost in the life of a policy beyond two in a hundred: the opening allowance; the dearest round
     /// twice, because it may take longer than expected when it comes last, and three times as long where rounds are
     /// disturbed; what the drafter adds to one prompt; and what a plain step may be misjudged by while few were timed, which
-    /// is nothing without noise. Each time that the machine jumps to another speed it is a dear round more.
+    /// is nothing without noise; what features add to a plain step, for each token before a few steps without them were
+    /// timed, because until then nothing tells. Each time that the machine jumps to another speed it is a dear round more.
     fn allowance(&self) -> f64 {
         let plans = automatic_plans(&Plan::default());
         let dearest = plans.iter().map(|plan| self.costs.round(plan)).fold(0.0, f64::max);
-        let Machine { jump, period, extra, wrong, noise, disturbed, .. } = self.machine;
+        let Machine { jump, period, extra, wrong, noise, disturbed, keeping, .. } = self.machine;
         let jumps = if jump == 1.0 { 0.0 } else { (self.steps / period).floor() };
         let rounds = if disturbed > 0.0 { 4.0 } else { 2.0 } + jumps;
-        self.slowest * (OPENING + rounds * dearest + extra * wrong + 10.0 * noise)
+        let features = keeping * self.untold;
+        self.slowest * (OPENING + rounds * dearest + extra * wrong + 10.0 * noise + features)
     }
 
     /// How many seconds more than 1.02 times plain decoding it took.
@@ -282,8 +294,8 @@ fn machines() -> Vec<Machine> {
         Machine { answer: 12, extra: 1.0, ..noisy },
         Machine { answer: 12, extra: 1.0, wrong: 2.0, ..noisy },
         Machine { answer: 400, extra: 20.0, wrong: 2.0, ..noisy },
-        Machine { answer: 40, keeping: 0.1, ..noisy },
-        Machine { answer: 120, keeping: 0.2, wrong: 1.5, drift: 0.3, ..noisy },
+        Machine { answer: 40, keeping: 0.05, ..noisy },
+        Machine { answer: 120, keeping: 0.08, wrong: 1.5, drift: 0.3, ..noisy },
     ]
 }
 
@@ -415,6 +427,23 @@ fn what_pays_is_used_whatever_was_measured() {
             let what = format!("machine {number}, costs {scale}, text {text}");
             assert!(speed > 0.75 * best, "{what}: {speed} times plain, {best} is possible");
         }
+    }
+}
+
+/// A machine that is faster by a power of two, so that every sum rounds alike: the policy chooses the same.
+#[test]
+fn choices_do_not_depend_on_the_unit_of_time() {
+    for keeping in [0.0, 0.1] {
+        let [slow, fast] = [EVEN.pace, EVEN.pace / 64.0].map(|pace| {
+            let machine = Machine { noise: 0.3, answer: 40, keeping, pace, ..EVEN };
+            let mut world = World::new(machine, 1.0, 5);
+            while world.tokens < 2000.0 {
+                world.read(0.6);
+            }
+            (world.rounds, world.engaged, world.time / pace)
+        });
+        assert!(slow.0 > 100 && slow.1 > 0, "drafts ran: {slow:?}");
+        assert_eq!(slow, fast, "features that cost {keeping}");
     }
 }
 

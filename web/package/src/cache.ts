@@ -54,8 +54,8 @@ export async function hasModel(model: RemoteModel): Promise<boolean> {
 }
 
 /**
- * Deletes a model, or what an interrupted download of it left, from all stores. With a hash that is what has it or may come
- * to have it, else all that came from the address; of a known model the drafter too, and what earlier versions of the package
+ * Deletes a model, or what an interrupted download of it left, from all stores: what has the hash, if there is one, and
+ * what came from the address without another; of a known model the drafter too, and what earlier versions of the package
  * knew by its name. Takes the entries of {@link listModels} as they are.
  */
 export async function deleteModel(model: RemoteModel): Promise<void> {
@@ -72,10 +72,9 @@ export async function deleteModel(model: RemoteModel): Promise<void> {
   }
 }
 
-/** Whether what is kept, maybe not whole yet, is the file: by hash where both have one, else by address. */
+/** Whether what is kept, maybe not whole yet, came from the address of the file and has no other hash. */
 function isOf(kept: Manifest, file: ModelFile): boolean {
-  if (kept.sha256 !== undefined && file.sha256 !== undefined) return kept.sha256 === file.sha256;
-  return kept.url === file.url;
+  return kept.url === file.url && (kept.sha256 === undefined || file.sha256 === undefined || kept.sha256 === file.sha256);
 }
 
 /**

@@ -73,8 +73,9 @@ impl Policy {
             }
             Some(Timed::Early) | None => {}
         }
-        if kept {
-            self.book_extra(self.keeping() * self.unit());
+        // Before the first estimate nothing says how many seconds that is.
+        if let Some(unit) = self.plain_seconds().filter(|_| kept) {
+            self.book_extra(self.keeping() * unit);
         }
         self.observe_plain(1);
     }
