@@ -79,12 +79,23 @@ export async function cached(store: Store, key: string): Promise<Blob | undefine
   return new Blob(pieces);
 }
 
-/** The same, also where the file was asked for without its hash then, and turned out to have it. */
+/**
+ * The same, also where the file was asked for without its hash then, and turned out to have it, or is asked for without it
+ * now, and what came from the address with one is here.
+ */
 export async function held(store: Store, file: ModelFile): Promise<Blob | undefined> {
   const blob = await cached(store, keyOf(file));
-  if (blob || file.sha256 === undefined) return blob;
-  const byAddress = keyOf({ url: file.url });
-  return (await readManifest(store, byAddress))?.sha256 === file.sha256 ? cached(store, byAddress) : undefined;
+  if (blob) return blob;
+  if (file.sha256 !== undefined) {
+    const byAddress = keyOf({ url: file.url });
+    return (await readManifest(store, byAddress))?.sha256 === file.sha256 ? cached(store, byAddress) : undefined;
+  }
+  for (const key of await store.keys()) {
+    const manifest = await readManifest(store, key);
+    const found = manifest?.complete === true && manifest.url === file.url ? await cached(store, key) : undefined;
+    if (found) return found;
+  }
+  return undefined;
 }
 
 /** The file, from the cache or the network; what an earlier attempt left is used. One download of a file at a time. */

@@ -74,8 +74,12 @@ test('what is listed is held and can be deleted, with its hash or without', asyn
   expect(await hasModel(url)).toBe(true);
   for (const model of await listModels()) await deleteModel(model);
   expect(await store.keys()).toEqual([]);
-  // What came with its hash goes by its address too.
+  // What came with its hash is found and goes by its address too.
   await load({ url, sha256 });
+  expect(await hasModel('https://models.test/another.gguf')).toBe(false);
+  expect(await hasModel(url)).toBe(true);
+  expect(await (await load({ url })).text()).toBe('some bytes');
+  expect(fetched).toEqual([url, url]);
   await deleteModel('https://models.test/another.gguf');
   expect(await listModels()).toHaveLength(1);
   await deleteModel(url);
