@@ -141,22 +141,24 @@ impl Run {
             }
             None => self.config(&target, manifest.draft_ids.len(), captures),
         };
+        // A drafter that learns on goes on proposing its own tokens: the corpus may be of other text.
+        let draft_ids = start.as_ref().map_or(manifest.draft_ids.as_slice(), DrafterFile::draft_ids);
         let drafter = match &start {
             Some(file) => Drafter::from_file(file, self.rank, self.seed, &device)?,
-            None => Drafter::new(&config, &manifest.draft_ids, self.rank, &target, self.seed, &device)?,
+            None => Drafter::new(&config, draft_ids, self.rank, &target, self.seed, &device)?,
         };
         let mut draft_index = vec![None; file.config.vocab as usize];
-        for (index, &id) in (0_u32..).zip(&manifest.draft_ids) {
+        for (index, &id) in (0_u32..).zip(draft_ids) {
             draft_index[id as usize] = Some(index);
         }
         let frame = Frame::new(config.clone(), target.embedding(), longest + options.steps, &device);
         let setting = Setting {
             corpus: &corpus,
             frame: match self.second_pass {
-                SecondPass::Candidates => frame.with_drafts(&manifest.draft_ids),
+                SecondPass::Candidates => frame.with_drafts(draft_ids),
                 _ => frame,
             },
-            teacher_head: target.head_rows(&manifest.draft_ids),
+            teacher_head: target.head_rows(draft_ids),
             draft_index,
             device,
             directory: directory(&self.out, self.stage),
@@ -170,8 +172,7 @@ impl Run {
             return Ok(());
         }
         let second = self.stage != Stage::Base;
-        let trained =
-            outcome.drafter.to_file(&config, &manifest.draft_ids, manifest.target.clone(), second)?;
+        let trained = outcome.drafter.to_file(&config, draft_ids, manifest.target.clone(), second)?;
         let path = self.path(self.stage);
         redraft_train::write_atomically(&path, &trained.write())?;
         println!("{} optimizer steps; held out: {}", outcome.steps, outcome.best.line());

@@ -9,6 +9,7 @@ use redraft_testing::{TinyDrafter, TinyModel};
 use redraft_train::TrainError;
 use redraft_train::corpus::Corpus;
 use redraft_train::drafter::{Drafter, Frame, SecondPass};
+use redraft_train::prepare::{PrepareOptions, prepare};
 use redraft_train::target::Target;
 use redraft_train::train::{Outcome, Setting, Stage, TrainOptions, train};
 
@@ -106,6 +107,41 @@ fn stages_learn_what_they_should_and_nothing_else() {
     for name in ["fc.weight", "lm_head.weight", "reconsider.up.weight"] {
         assert_ne!(joint_file.tensor(name), second_file.tensor(name), "{name} learns in the joint stage");
     }
+}
+
+/// The program, as a user calls it; what it wrote.
+fn program(tiny: &Tiny, corpus: &str, arguments: &[&str]) -> DrafterFile {
+    let out = std::process::Command::new(env!("CARGO_BIN_EXE_redraft-train"))
+        .args(["run", "--model"])
+        .arg(tiny.path("tiny.gguf"))
+        .arg("--corpus")
+        .arg(tiny.path(corpus))
+        .args(["--epochs", "1", "--steps", "2", "--batch-tokens", "128", "--warmup", "1"])
+        .args(arguments)
+        .output()
+        .expect("the program");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let path = String::from_utf8(out.stdout).expect("text").lines().last().expect("a path").to_owned();
+    DrafterFile::read(&std::fs::read(path).expect("written")).expect("a drafter")
+}
+
+/// A corpus of other text has another draft vocabulary; rows of the head belong to the tokens that they began with.
+#[test]
+fn a_drafter_that_learns_on_keeps_its_tokens() {
+    let tiny = tiny(&TinyModel::default());
+    corpus(&tiny, "corpus", 24);
+    let fewer = PrepareOptions { draft_vocab: 96, ..crate::support::options() };
+    prepare(&tiny.file, crate::support::samples(24), &tiny.path("other"), &fewer, &Device::flex())
+        .expect("a corpus");
+    let out = tiny.path("out");
+    let out = out.to_str().expect("a path");
+    let base = program(&tiny, "corpus", &["--out", out, "base"]);
+    assert_eq!(base.draft_ids().len(), 160, "the first has the tokens of its corpus");
+    let on = tiny.path("on");
+    let from = [out, "/base.safetensors"].concat();
+    let on = program(&tiny, "other", &["--out", on.to_str().expect("a path"), "--from", &from, "joint"]);
+    assert_eq!(on.draft_ids(), base.draft_ids(), "and keeps them");
+    assert_ne!(on.tensor("lm_head.weight"), base.tensor("lm_head.weight"), "it learned");
 }
 
 /// Alternatives of the second pass start as the drafter's own, learn, and leave the first pass alone.
