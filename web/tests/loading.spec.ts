@@ -56,6 +56,55 @@ test('a download that breaks off is taken up, and the next load needs no network
   expect(kept).toMatchObject({ had: true, has: false, left: [], list: [{ size: PAD, sha256: padded, complete: true, store: 'opfs' }] });
 });
 
+test('what an earlier visit left of a download is taken up in the next', async ({ blank, server }) => {
+  const model = { url: `${PADDED}&slow=20&visits`, sha256: padded };
+  for (const make of ['createEngine', 'createWorkerEngine'] as const) {
+    server.requests.length = 0;
+    const first = await blank.evaluate(
+      async ({ make, model }) => {
+        const controller = new AbortController();
+        const load = redraft[make]({ model, signal: controller.signal, onProgress: ({ phase, loaded }) => phase === 'download' && loaded > 9 << 20 && controller.abort() });
+        const code = await load.then(() => 'none', (error: unknown) => (error instanceof redraft.RedraftError ? error.code : String(error)));
+        return { code, kept: await redraft.listModels() };
+      },
+      { make, model },
+    );
+    expect(first).toMatchObject({ code: 'aborted', kept: [{ size: PAD, complete: false, store: 'opfs' }] });
+    await blank.reload();
+    await blank.waitForFunction(() => typeof globalThis.redraft === 'object');
+    expect(await blank.evaluate(tryLoad, { model })).toMatchObject({ ok: true, last: 1, forward: true, phases: ['cache', 'download', 'compile', 'upload', 'compile', 'ready'] });
+    // One whole piece of the cache was there.
+    const asked = server.requests.filter((request) => request.includes('tiny.gguf'));
+    expect(asked).toEqual([expect.not.stringContaining('bytes='), expect.stringMatching(/ bytes=8388608-$/)]);
+    await blank.evaluate((model) => redraft.deleteModel(model), model);
+  }
+});
+
+test('a name with nothing before it is a file beside the page, and one that is no name of a model is told', async ({ page, server }) => {
+  await openBlank(page, server, '/fixtures/blank.html');
+  const seen = await page.evaluate(async () => {
+    const found = [];
+    for (const make of ['createEngine', 'createWorkerEngine'] as const) {
+      const load = async (model: string | { url: string }, drafter?: string) => {
+        try {
+          const engine = await redraft[make]({ model, cache: 'memory', ...(drafter !== undefined && { drafter }) });
+          const { info } = engine;
+          await engine.dispose();
+          return `loaded${info.drafter ? ' with a drafter' : ''}`;
+        } catch (error) {
+          return error instanceof redraft.RedraftError ? `${error.code}: ${error.message}` : String(error);
+        }
+      };
+      found.push([await load('tiny.gguf'), await load({ url: 'tiny.gguf' }), await load('./tiny.gguf', 'tiny.drafter.safetensors'), await load('smollm2-360m')]);
+    }
+    return found;
+  });
+  for (const [bare, field, drafted, unknown] of seen) {
+    expect([bare, field, drafted]).toEqual(['loaded', 'loaded', 'loaded with a drafter']);
+    expect(unknown).toMatch(/^invalid_request: "smollm2-360m" is neither a known model \(smollm2-135m\) nor an address/);
+  }
+});
+
 test('an upgrade of the package takes the old drafter out of the cache', async ({ blank, context, server }) => {
   const drafter = readFileSync(join(fixtures, 'tiny.drafter.safetensors'));
   const hash = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex');
@@ -166,6 +215,41 @@ test('files of the user: whole ones load, cut ones are refused', async ({ blank 
   expect(seen.empty).toMatch(/^invalid_model: the file is empty/);
 });
 
+test('a file that cannot be read any more is no damaged model', async ({ blank }) => {
+  const seen = await blank.evaluate(async () => {
+    const said: string[] = [];
+    const bytes = new Uint8Array(await (await fetch('/fixtures/tiny.gguf')).arrayBuffer());
+    const drafter = new Uint8Array(await (await fetch('/fixtures/tiny.drafter.safetensors')).arrayBuffer());
+    const folder = await navigator.storage.getDirectory();
+    /** A file of the disk that has changed since it was handed out, as the user's may. */
+    const changed = async (name: string, bytes: Uint8Array<ArrayBuffer>): Promise<File> => {
+      const handle = await folder.getFileHandle(name, { create: true });
+      const write = async (bytes: Uint8Array<ArrayBuffer>): Promise<void> => {
+        const stream = await handle.createWritable();
+        await stream.write(bytes);
+        await stream.close();
+      };
+      await write(bytes);
+      const file = await handle.getFile();
+      await new Promise((resolve) => setTimeout(resolve, 1500));
+      await write(bytes.slice(0, bytes.length - 1));
+      return file;
+    };
+    const model = await changed('model.gguf', bytes);
+    const late = await changed('drafter.safetensors', drafter);
+    for (const make of ['createEngine', 'createWorkerEngine'] as const) {
+      for (const options of [{ model }, { model: { file: model, sha256: '0'.repeat(64) } }, { model: '/fixtures/tiny.gguf', drafter: late }]) {
+        said.push(await redraft[make](options).then(() => 'loaded', (error: unknown) => (error instanceof redraft.RedraftError ? `${error.code}: ${error.message}` : String(error))));
+      }
+    }
+    await folder.removeEntry('model.gguf');
+    await folder.removeEntry('drafter.safetensors');
+    return said;
+  });
+  expect(seen).toHaveLength(6);
+  for (const said of seen) expect(said).toMatch(/^storage: .*cannot be read: .*since it was chosen\?$/);
+});
+
 test('a full disk is told before the download, or the model is kept in memory', async ({ blank, server }) => {
   const model = { url: `${PADDED}&quota`, sha256: padded };
   // Where the browser says how much it grants, nothing is fetched.
@@ -178,6 +262,18 @@ test('a full disk is told before the download, or the model is kept in memory', 
   }, model);
   expect(refused).toMatchObject({ code: 'quota_exceeded', kept: [] });
   expect(refused.message).toMatch(/needs 20971520 bytes .* grants this site 4000000/);
+  // A file of known size is not even asked for.
+  const sized = { ...model, size: PAD };
+  server.requests.length = 0;
+  const unasked = await blank.evaluate(async (model) => {
+    const { estimate } = navigator.storage;
+    navigator.storage.estimate = () => Promise.resolve({ quota: 5_000_000, usage: 1_000_000 });
+    const error: unknown = await redraft.createEngine({ model, cache: 'opfs' }).catch((thrown: unknown) => thrown);
+    navigator.storage.estimate = estimate;
+    return error instanceof redraft.RedraftError ? error.code : String(error);
+  }, sized);
+  expect(unasked).toBe('quota_exceeded');
+  expect(server.requests.filter((request) => request.includes('tiny.gguf'))).toEqual([]);
   // Where it does not tell the truth, writing fails; browsers name that failure after the quota, or after the file.
   const session = await blank.context().newCDPSession(blank);
   await session.send('Storage.overrideQuotaForOrigin', { origin: server.origin, quotaSize: 12 << 20 });
@@ -230,6 +326,15 @@ test('a load can be aborted in each of its phases, and then loads', async ({ bla
         results[`${phase} ${make}`] = error instanceof redraft.RedraftError ? `${error.code} ${error.name}` : String(error);
       }
     }
+    // What is kept already is looked at in a phase of its own.
+    const kept = `/fixtures/tiny.gguf?pad=${pad}&kept`;
+    await (await redraft.createEngine({ model: kept })).dispose();
+    for (const make of ['createEngine', 'createWorkerEngine'] as const) {
+      const controller = new AbortController();
+      const load = redraft[make]({ model: kept, signal: controller.signal, onProgress: ({ phase }) => phase === 'cache' && controller.abort() });
+      const error: unknown = await load.then(() => 'loaded', (thrown: unknown) => thrown);
+      results[`cache ${make}`] = error instanceof redraft.RedraftError ? `${error.code} ${error.name}` : String(error);
+    }
     const before: unknown = await redraft.createEngine({ model: '/fixtures/tiny.gguf', signal: AbortSignal.abort() }).catch((thrown: unknown) => thrown);
     results['before'] = before instanceof redraft.RedraftError ? before.code : String(before);
     const engine = await redraft.createEngine({ model: '/fixtures/tiny.gguf' });
@@ -242,8 +347,36 @@ test('a load can be aborted in each of its phases, and then loads', async ({ bla
   }, PAD);
   const { before, ...rest } = seen.results;
   expect(before).toBe('aborted');
-  expect(Object.values(rest)).toEqual(Array.from({ length: 6 }, () => 'aborted AbortError'));
+  expect(rest).toEqual(Object.fromEntries(Object.keys(rest).map((key) => [key, 'aborted AbortError'])));
+  expect(Object.keys(rest)).toHaveLength(8);
   expect(seen.lost.every(Boolean)).toBe(true);
+});
+
+test('a load can be aborted while its kernels are checked, and the next one checks them again', async ({ blank }) => {
+  const seen = await blank.evaluate(async () => {
+    /** An adapter that is no software one, as far as the package can tell. */
+    const disguise = `for (const name of ['vendor', 'architecture', 'description']) Object.defineProperty(GPUAdapterInfo.prototype, name, { get: () => 'a GPU' });
+      Object.defineProperty(GPUAdapterInfo.prototype, 'isFallbackAdapter', { get: () => false });`;
+    const source = `import { serveEngine } from '${location.origin}/dist/index.js'; ${disguise} serveEngine(self);`;
+    const worker = new Worker(URL.createObjectURL(new Blob([source], { type: 'text/javascript' })), { type: 'module' });
+    (0, eval)(disguise);
+    const model = `${location.origin}/fixtures/tiny.gguf`;
+    const found = [];
+    // The worker first: what is found out is kept for all of the site.
+    for (const make of [(more: object) => redraft.createWorkerEngine({ model, worker, ...more }), (more: object) => redraft.createEngine({ model, ...more })]) {
+      const controller = new AbortController();
+      const load = make({ signal: controller.signal, onProgress: ({ phase }: { phase: string }) => phase === 'check' && controller.abort() });
+      const error: unknown = await load.then(() => 'loaded', (thrown: unknown) => thrown);
+      const notes = await (await navigator.storage.getDirectory()).getDirectoryHandle('redraft').then((folder) => folder.getDirectoryHandle('checks')).then(() => true, () => false);
+      found.push([error instanceof redraft.RedraftError ? error.code : String(error), notes]);
+    }
+    const engine = await redraft.createEngine({ model });
+    const { path } = engine.info;
+    await engine.dispose();
+    worker.terminate();
+    return { found, path };
+  });
+  expect(seen).toEqual({ found: [['aborted', false], ['aborted', false]], path: 'slices' });
 });
 
 test('an answer can be aborted in its prompt and in its middle, and the next one is right', async ({ blank }) => {

@@ -104,7 +104,8 @@ export async function serve(more: Readonly<Record<string, string>> = {}): Promis
     const url = new URL(request.url ?? '/', 'http://localhost');
     const path = normalize(decodeURIComponent(url.pathname));
     requests.push(`${request.url ?? ''}${request.headers.range ? ` ${request.headers.range}` : ''}`);
-    if (path === '/blank.html') {
+    // Also in the folder of the fixtures, for addresses relative to the page.
+    if (path === '/blank.html' || path === '/fixtures/blank.html') {
       response.writeHead(200, { 'Content-Type': 'text/html' }).end(PAGE);
       return;
     }

@@ -32,7 +32,7 @@ export const test = base.extend<{ blank: Page }, { server: TestServer }>({
   },
 });
 
-export async function openBlank(page: Page, server: TestServer): Promise<void> {
+export async function openBlank(page: Page, server: TestServer, path = '/blank.html'): Promise<void> {
   await page.addInitScript(() => {
     globalThis.devices = [];
     if (typeof GPUAdapter === 'undefined') return;
@@ -43,7 +43,7 @@ export async function openBlank(page: Page, server: TestServer): Promise<void> {
       return device;
     };
   });
-  await page.goto(`${server.origin}/blank.html`);
+  await page.goto(`${server.origin}${path}`);
   await page.waitForFunction(() => typeof globalThis.redraft === 'object');
 }
 

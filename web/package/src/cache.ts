@@ -1,11 +1,11 @@
 import { RedraftError, throwIfAborted } from './errors.js';
 import { type Manifest, download, forget, held, keyOf, readManifest } from './download.js';
 import {
-  type LocalModel, type ModelFile, type ModelSpec, type RemoteModel, checkHash, checkRemote, drafterName, identityOf, isLocal, knownModel, resolveFile,
+  type LocalModel, type ModelFile, type ModelSpec, type RemoteModel, checkHash, checkRemote, drafterName, identityOf, isLocal, knownModel, pageAddress, resolveFile,
 } from './models.js';
 import type { ProgressMeter } from './progress.js';
 import { sha256OfBlob } from './sha256.js';
-import { MemoryStore, type Store, type StoreKind, openStore, openStores } from './store.js';
+import { type Store, type StoreKind, openStore, openStores } from './store.js';
 
 /** Where models are kept: `auto` takes the best there is and falls back to memory where the browser grants too little. */
 export type CacheChoice = 'auto' | StoreKind;
@@ -21,10 +21,6 @@ export interface CachedModel {
   /** False for what an interrupted download left. */
   readonly complete: boolean;
   readonly store: StoreKind;
-}
-
-function base(): string {
-  return typeof location === 'undefined' ? 'http://localhost/' : location.href;
 }
 
 /** All files that were downloaded, in any of the stores of this browser. */
@@ -48,7 +44,7 @@ async function* files(stores: readonly Store[]): AsyncGenerator<{ store: Store; 
 
 /** Whether a model is in the cache as a whole, so that it loads without the network. */
 export async function hasModel(model: RemoteModel): Promise<boolean> {
-  const file = resolveFile(checkRemote(model), base());
+  const file = resolveFile(checkRemote(model), pageAddress());
   for (const store of await openStores()) if (await held(store, file)) return true;
   return false;
 }
@@ -63,7 +59,7 @@ export async function deleteModel(model: RemoteModel): Promise<void> {
   const stores = await openStores();
   const known = knownModel(model);
   const drafter = known?.drafter;
-  const doomed = [model, ...(drafter ? [drafter] : [])].map((file) => resolveFile(file, base()));
+  const doomed = [model, ...(drafter ? [drafter] : [])].map((file) => resolveFile(file, pageAddress()));
   for (const store of stores) for (const file of doomed) await store.delete(keyOf(file));
   const names = known ? [known.name, drafterName(known.name)] : [];
   for await (const { store, key, manifest } of files(stores)) {
@@ -99,7 +95,7 @@ async function forgetSuperseded(file: ModelFile): Promise<void> {
  */
 export async function dropUseless(spec: ModelSpec): Promise<boolean> {
   if (isLocal(spec)) return false;
-  const file = resolveFile(spec, base());
+  const file = resolveFile(spec, pageAddress());
   if (file.sha256 !== undefined) return false;
   let dropped = false;
   for (const store of await openStores()) {
@@ -138,7 +134,7 @@ export interface FetchOptions {
 /** The bytes of a model: from the cache, from the network into the cache, or the caller's own file. */
 export async function openModel(spec: ModelSpec, options: FetchOptions): Promise<Blob> {
   if (isLocal(spec)) return openLocal(spec, options);
-  const file = resolveFile(spec, base());
+  const file = resolveFile(spec, pageAddress());
   const blob = await openRemote(file, options);
   await forgetSuperseded(file);
   return blob;
@@ -149,7 +145,11 @@ async function openRemote(file: ModelFile, options: FetchOptions): Promise<Blob>
   const heard = meter.file(file.size ?? 0);
   const stores = cache === 'auto' ? await openStores() : ([await openStore(cache)] as const);
   for (const store of stores) {
-    const blob = await held(store, file);
+    const blob = await held(store, file).catch((error: unknown) => {
+      // There may be others, and writing to this one tells.
+      if (cache === 'auto' && isOfStorage(error)) return undefined;
+      throw error;
+    });
     if (blob) {
       heard('cache', blob.size, blob.size);
       return blob;
@@ -164,16 +164,27 @@ async function openRemote(file: ModelFile, options: FetchOptions): Promise<Blob>
       ...(magic !== undefined && { magic }),
       ...(store.kind !== 'memory' && { admit: checkQuota }),
     });
-  const [best] = stores;
-  try {
-    return await into(best);
-  } catch (error) {
-    if (cache !== 'auto' || best instanceof MemoryStore) throw error;
-    if (!(error instanceof RedraftError) || (error.code !== 'quota_exceeded' && error.code !== 'storage')) throw error;
-    warn(`the model is kept in memory only and will be downloaded again: ${error.message}`);
-    await best.delete(keyOf(file)).catch(() => undefined);
-    return into(await openStore('memory'));
+  let full = false;
+  const failures: string[] = [];
+  for (const store of stores) {
+    // All lasting stores of a site share what the browser grants it.
+    if (full && store.kind !== 'memory') continue;
+    if (failures.length > 0 && store.kind === 'memory') warn(`the model is kept in memory only and will be downloaded again: ${failures.join('; ')}`);
+    try {
+      return await into(store);
+    } catch (error) {
+      if (cache !== 'auto' || store.kind === 'memory' || !isOfStorage(error)) throw error;
+      full = error.code === 'quota_exceeded';
+      failures.push(error.message);
+      await store.delete(keyOf(file)).catch(() => undefined);
+    }
   }
+  // Not reached: memory is the last of the stores, and gives or throws.
+  throw new RedraftError('internal', 'no store took the model');
+}
+
+function isOfStorage(error: unknown): error is RedraftError {
+  return error instanceof RedraftError && (error.code === 'quota_exceeded' || error.code === 'storage');
 }
 
 /** A file of the user: checked where its hash is given. */

@@ -1,5 +1,5 @@
 import { orAborted, sleep } from './abort.js';
-import { RedraftError, asRedraftError, throwIfAborted } from './errors.js';
+import { RedraftError, asRedraftError, bytesOf, throwIfAborted } from './errors.js';
 import { type ModelFile, identityOf } from './models.js';
 import { Sha256 } from './sha256.js';
 import type { Store } from './store.js';
@@ -31,7 +31,7 @@ export interface DownloadOptions {
   readonly signal?: AbortSignal | undefined;
   /** First bytes that the file must have, as text. */
   readonly magic?: string;
-  /** Called before the first byte is asked for, with the size as far as it is known. Throws to refuse. */
+  /** Called once with what is to come: before it is asked for where the size is known, else before the first byte is taken. Throws to refuse. */
   readonly admit?: (bytes: number) => Promise<void>;
   readonly heard?: (phase: 'cache' | 'download', loaded: number, total: number) => void;
   /** In place of the waits between attempts; for tests. */
@@ -120,6 +120,12 @@ export async function forget(store: Store, key: string): Promise<void> {
 
 const silent = (milliseconds: number): Error => new Error(`no byte came for ${milliseconds / 1000} s`);
 
+/** Where the part of a file begins that came; other sites need not let pages know. */
+function rangeStart(response: Response): number | undefined {
+  const start = /^bytes (\d+)-/.exec(response.headers.get('Content-Range') ?? '')?.[1];
+  return start === undefined ? undefined : Number(start);
+}
+
 /** Gives what `work` gives, or throws if that takes longer. */
 async function inTime<T>(work: Promise<T>, milliseconds: number): Promise<T> {
   let timer: ReturnType<typeof setTimeout> | undefined;
@@ -202,7 +208,7 @@ class Download {
       throwIfAborted(signal);
       const piece = await store.read(this.#key, pieceName(this.#stored / PIECE));
       if (piece?.size !== Math.min(PIECE, manifest.size - this.#stored) || piece.size === 0) break;
-      this.#hash.update(new Uint8Array(await piece.arrayBuffer()));
+      this.#hash.update(await bytesOf(piece, 'what is kept of an earlier download'));
       this.#stored += piece.size;
       heard?.('cache', this.#stored, manifest.size);
       if (this.#stored % PIECE !== 0) break;
@@ -233,8 +239,9 @@ class Download {
 
   /** Asks for what is missing and takes what comes. */
   async #attempt(): Promise<void> {
-    const { file, signal, admit, heard, patience = PATIENCE } = this.#options;
+    const { file, signal, heard, patience = PATIENCE } = this.#options;
     if (this.#size !== undefined && this.#loaded === this.#size) return;
+    if (this.#size !== undefined) await this.#admit(this.#size - this.#loaded);
     const from = this.#loaded;
     const silence = new AbortController();
     const timer = setTimeout(() => silence.abort(silent(patience)), patience);
@@ -255,6 +262,11 @@ class Download {
     const encoded = response.headers.get('Content-Encoding') !== null;
     const behind = response.status === 206 ? from : 0;
     const total = response.ok && Number.isFinite(length) && !encoded ? behind + length : undefined;
+    if (response.status === 206 && (rangeStart(response) ?? from) !== from) {
+      await response.body?.cancel();
+      await this.#restart();
+      throw new RedraftError('network', `${file.url}: the server sent the bytes ${response.headers.get('Content-Range')} where those from ${from} on were asked for; it is fetched again`);
+    }
     const differs = (was: unknown, is: unknown): boolean => was !== undefined && is !== undefined && was !== is;
     const moved = from > 0 && (differs(this.#etag, etag) || (differs(this.#size, total) && file.size === undefined));
     if (response.status === 416 || moved) {
@@ -271,17 +283,20 @@ class Download {
     if (from > 0 && response.status !== 206) await this.#restart();
     this.#etag ??= etag;
     this.#expect(total);
-    if (!this.#admitted) {
-      this.#admitted = true;
-      try {
-        await admit?.((this.#size ?? 0) - this.#loaded);
-      } catch (error) {
-        await response.body?.cancel();
-        throw error;
-      }
+    try {
+      await this.#admit((this.#size ?? 0) - this.#loaded);
+    } catch (error) {
+      await response.body?.cancel();
+      throw error;
     }
     heard?.('download', this.#loaded, this.#size ?? 0);
     await this.#take(response);
+  }
+
+  async #admit(bytes: number): Promise<void> {
+    if (this.#admitted) return;
+    this.#admitted = true;
+    await this.#options.admit?.(bytes);
   }
 
   /** What the server says of the size must be what is known of it. */

@@ -1,10 +1,10 @@
 import type { Backend, BackendEvents, EngineInfo, LoadOptions } from './backend.js';
 import { Completions } from './completions.js';
 import { invalid, shown, text as checkText } from './checks.js';
-import { RedraftError, throwIfAborted } from './errors.js';
+import { RedraftError, asRedraftError, throwIfAborted } from './errors.js';
 import { tellUncaught } from './life.js';
 import { LocalBackend } from './local.js';
-import { type ModelSpec, isLocal, resolveUrl } from './models.js';
+import { type ModelSpec, isLocal, knownModel, pageAddress, resolveUrl } from './models.js';
 import { type CheckedOptions, checkOptions } from './options.js';
 import type { LoadProgress } from './progress.js';
 import type { RoundTree } from './wasm.js';
@@ -124,7 +124,9 @@ async function create({ load: options, signal, onProgress, onWarning }: CheckedO
     },
     lost: (message) => emitter.emit('lost', message),
   };
-  const backend = await load(options, events, signal);
+  const backend = await load(options, events, signal).catch((error: unknown) => {
+    throw asRedraftError(error);
+  });
   loading = false;
   return new Engine(backend, nameOf(options.model), emitter);
 }
@@ -137,9 +139,10 @@ export async function createEngine(options: EngineOptions): Promise<Engine> {
 /** Loads a model in a worker, so that compiling kernels and packing weights never hold the page up. */
 export async function createWorkerEngine(options: WorkerEngineOptions): Promise<Engine> {
   const checked = checkOptions(options, true);
-  return create(checked, (load, events, signal) => {
+  return create(checked, async (load, events, signal) => {
     throwIfAborted(signal);
-    return WorkerBackend.load(checked.worker ?? ownWorker(), checked.worker === undefined, resolveAddresses(load), events, signal);
+    const resolved = resolveAddresses(load);
+    return WorkerBackend.load(checked.worker ?? ownWorker(), checked.worker === undefined, resolved, events, signal);
   });
 }
 
@@ -157,8 +160,8 @@ function ownWorker(): Worker {
 /** Addresses relative to the page, made absolute before they leave it. */
 function resolveAddresses(options: LoadOptions): LoadOptions {
   const absolute = (spec: ModelSpec): ModelSpec => {
-    if (typeof spec === 'string') return /^(\.{0,2}\/|[^:/]+\/)/.test(spec) ? resolveUrl(spec, location.href) : spec;
-    return isLocal(spec) || spec.url.startsWith('hf:') ? spec : { ...spec, url: resolveUrl(spec.url, location.href) };
+    if (typeof spec === 'string') return knownModel(spec) || spec.startsWith('hf:') ? spec : resolveUrl(spec, pageAddress());
+    return isLocal(spec) || spec.url.startsWith('hf:') ? spec : { ...spec, url: resolveUrl(spec.url, pageAddress()) };
   };
   return {
     ...options,
@@ -170,7 +173,7 @@ function resolveAddresses(options: LoadOptions): LoadOptions {
 
 function moduleUrl(url: string): string {
   try {
-    return new URL(url, location.href).href;
+    return new URL(url, pageAddress()).href;
   } catch {
     throw invalid(`wasmUrl must be an address, found ${shown(url)}`);
   }

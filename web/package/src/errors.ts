@@ -26,7 +26,7 @@ export type ErrorCode =
   | 'integrity'
   /** The browser grants too little storage. */
   | 'quota_exceeded'
-  /** Storage failed. */
+  /** Storage failed, or a file of the user cannot be read. */
   | 'storage'
   /** The worker died or could not start. */
   | 'worker'
@@ -72,6 +72,7 @@ export function fromWire(error: WireError): RedraftError {
 /** Whatever was thrown, as one of ours: the module's errors carry a `code`, anything else is a bug. */
 export function asRedraftError(error: unknown): RedraftError {
   if (error instanceof RedraftError) return error;
+  if (isUnreadable(error)) return new RedraftError('storage', `a file cannot be read: ${error.message}; was it moved or changed since it was chosen?`, { cause: error });
   if (error instanceof Error) return new RedraftError(codeOf(error) ?? 'internal', error.message, { cause: error });
   return new RedraftError('internal', String(error), { cause: error });
 }
@@ -79,6 +80,21 @@ export function asRedraftError(error: unknown): RedraftError {
 /** The code of an error that the package or its module made; nothing of another. */
 export function codeOf(error: Error): ErrorCode | undefined {
   return 'code' in error && typeof error.code === 'string' && Object.hasOwn(CODES, error.code) ? (error.code as ErrorCode) : undefined;
+}
+
+/** What browsers throw where bytes of a file are not there any more, or may not be read any more. */
+function isUnreadable(error: unknown): error is DOMException {
+  return error instanceof DOMException && (error.name === 'NotReadableError' || error.name === 'NotFoundError');
+}
+
+/** The bytes of a file or of a part of it; `what` names it where it cannot be read. */
+export async function bytesOf(blob: Blob, what: string): Promise<Uint8Array<ArrayBuffer>> {
+  try {
+    return new Uint8Array(await blob.arrayBuffer());
+  } catch (error) {
+    const message = error instanceof Error ? error.message : String(error);
+    throw new RedraftError('storage', `${what} cannot be read: ${message}; was the file moved or changed since it was chosen?`, { cause: error });
+  }
 }
 
 export function abortedError(signal: AbortSignal): RedraftError {

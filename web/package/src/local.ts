@@ -3,7 +3,7 @@ import type { Backend, BackendEvents, EngineInfo, LoadOptions } from './backend.
 import { dropUseless, openModel } from './cache.js';
 import { type CostSetting, costsKey, recallCosts } from './costs.js';
 import { openDrafter } from './drafter.js';
-import { RedraftError, asRedraftError, throwIfAborted } from './errors.js';
+import { RedraftError, asRedraftError, bytesOf, throwIfAborted } from './errors.js';
 import { atOnce, moduleDeath, whileAlive } from './life.js';
 import { storedNotes } from './notes.js';
 import { type Probe, probe } from './probe.js';
@@ -165,8 +165,13 @@ export class LocalBackend implements Backend {
     const drafterBytes = drafterFile && (await drafterContents(drafterFile));
     throwIfAborted(signal);
     const aborted = settledOnAbort(signal);
+    let unread: RedraftError | undefined;
     try {
-      const read = async (offset: number, length: number) => new Uint8Array(await modelFile.slice(offset, offset + length).arrayBuffer());
+      // To the module, bytes that do not come are a damaged file; why they did not come is known here.
+      const read = (offset: number, length: number) =>
+        bytesOf(modelFile.slice(offset, offset + length), "the model's file").catch((error: unknown) => {
+          throw (unread = asRedraftError(error));
+        });
       const tell = (phase: 'kernels' | 'weights', done: number, total: number): void => meter.load(phase, done, total);
       const request = JSON.stringify({ context, kv, precision, path, memoryLimit });
       const engine = await whileAlive(() => loadEngine(modelFile.size, read, request, drafterBytes, tell, aborted.promise));
@@ -179,7 +184,9 @@ export class LocalBackend implements Backend {
       meter.ready();
       return engine;
     } catch (error) {
-      throw await this.#withoutUseless(asRedraftError(error));
+      const found = asRedraftError(error);
+      if (unread && found.code !== 'aborted') throw unread;
+      throw await this.#withoutUseless(found);
     } finally {
       aborted.release();
     }
@@ -218,5 +225,5 @@ async function drafterContents(file: Blob): Promise<Uint8Array> {
   if (file.size > DRAFTER_LIMIT) {
     throw new RedraftError('invalid_drafter', `the drafter has ${file.size} bytes, at most ${DRAFTER_LIMIT} are read`);
   }
-  return new Uint8Array(await file.arrayBuffer());
+  return bytesOf(file, "the drafter's file");
 }

@@ -53,14 +53,21 @@ export const MODELS: readonly KnownModel[] = [
 
 const HUB = 'https://huggingface.co';
 
+/** What addresses are relative to. */
+export function pageAddress(): string {
+  return typeof location === 'undefined' ? 'http://localhost/' : location.href;
+}
+
 /** `hf:owner/repository[@revision]/path` as an address of the hub; other addresses absolute. */
 export function resolveUrl(url: string, base: string): string {
   if (!url.startsWith('hf:')) {
     try {
-      return new URL(url, base).href;
+      // A word alone is a name, one that was misspelt or that another version knows.
+      if (/[/.:?#]/.test(url)) return new URL(url, base).href;
     } catch {
-      throw new RedraftError('invalid_request', `"${url}" is neither a known model (${MODELS.map((m) => m.name).join(', ')}) nor an address`);
+      // Said below.
     }
+    throw new RedraftError('invalid_request', `"${url}" is neither a known model (${MODELS.map((m) => m.name).join(', ')}) nor an address; a file of that name beside the page is "./${url}"`);
   }
   const match = /^hf:([^/@\s]+)\/([^/@\s]+)(?:@([^/\s]+))?\/(.+)$/.exec(url);
   if (!match) {

@@ -64,7 +64,7 @@ export function adviceFor(agent: string, what: 'api' | 'adapter'): string {
     return `Chrome or Chromium on Linux: start it with --enable-unsafe-webgpu --enable-features=Vulkan, or switch on chrome://flags/#enable-unsafe-webgpu and chrome://flags/#enable-vulkan; install the Vulkan driver of your GPU${what === 'adapter' ? ' (mesa-vulkan-drivers, or NVIDIA\'s own)' : ''}. chrome://gpu tells what it found.`;
   }
   return what === 'api'
-    ? 'Update the browser: Chrome and Edge have WebGPU since version 113.'
+    ? 'Update the browser: redraft needs Chrome or Edge 128 or later.'
     : 'Switch on hardware acceleration in the browser\'s settings, update the GPU driver, and see chrome://gpu; chrome://flags/#ignore-gpu-blocklist lets blocked drivers try.';
 }
 
@@ -117,6 +117,11 @@ export async function probe(): Promise<Probe> {
   }
   if (!adapter) {
     return { ok: false, reason: 'The browser has WebGPU but found no GPU that it lets pages use.', advice: adviceFor(agent, 'adapter') };
+  }
+  // The first browsers with WebGPU lack what the module and the package call.
+  if ((adapter.info as GPUAdapterInfo | undefined) === undefined || typeof AbortSignal.any !== 'function') {
+    const advice = /Firefox\/|Safari\//.test(agent) && !/Chrom(e|ium)\//.test(agent) ? 'Update the browser.' : 'Update the browser: redraft needs Chrome or Edge 128 or later.';
+    return { ok: false, reason: 'The WebGPU of this browser is of an early version.', advice };
   }
   const report = describe(adapter);
   for (const [limit, needed, words] of REQUIRED) {

@@ -1,4 +1,5 @@
 /** SHA-256 (FIPS 180-4) over bytes that come in pieces, which the browser's own digest cannot do. */
+import { bytesOf } from './errors.js';
 
 const K = new Uint32Array(64);
 const INITIAL = new Uint32Array(8);
@@ -104,7 +105,7 @@ export async function sha256OfBlob(blob: Blob, heard?: (bytes: number) => void):
   const hash = new Sha256();
   const piece = 4 << 20;
   for (let at = 0; at < blob.size; at += piece) {
-    const part = new Uint8Array(await blob.slice(at, at + piece).arrayBuffer());
+    const part = await bytesOf(blob.slice(at, at + piece), 'the file');
     hash.update(part);
     heard?.(part.length);
   }

@@ -115,14 +115,22 @@ class CacheStore implements Store {
   }
 
   async keys(): Promise<string[]> {
-    const names = (await this.#cache.keys()).map((request) => new URL(request.url).pathname.split('/')[1] ?? '');
-    return [...new Set(names.map(decodeURIComponent))];
+    try {
+      const names = (await this.#cache.keys()).map((request) => new URL(request.url).pathname.split('/')[1] ?? '');
+      return [...new Set(names.map(decodeURIComponent))];
+    } catch (error) {
+      throw failed(error, 'listing the cache of this site');
+    }
   }
 
   async delete(key: string): Promise<void> {
     const prefix = CacheStore.address(key, '');
-    const own = (await this.#cache.keys()).filter((request) => request.url.startsWith(prefix));
-    await Promise.all(own.map((request) => this.#cache.delete(request)));
+    try {
+      const own = (await this.#cache.keys()).filter((request) => request.url.startsWith(prefix));
+      await Promise.all(own.map((request) => this.#cache.delete(request)));
+    } catch (error) {
+      throw failed(error, 'deleting a cached model');
+    }
   }
 }
 
@@ -165,8 +173,9 @@ async function openOpfs(): Promise<Store | undefined> {
 }
 
 async function openCache(): Promise<Store | undefined> {
-  if (typeof caches === 'undefined') return undefined;
   try {
+    // Where a page may not have them, as in a sandboxed frame, even asking throws.
+    if (typeof caches === 'undefined') return undefined;
     return new CacheStore(await caches.open(FOLDER));
   } catch {
     return undefined;

@@ -28,17 +28,39 @@ export function pathsFor(adapter: Pick<ProbeAdapter, 'software' | 'subgroups' | 
   return { base, faster: precision === 'f16' ? 'shuffle16' : adapter.software ? 'broadcast' : 'shuffle' };
 }
 
-let patched = false;
+/** How many want the request amended now. */
+let wanted = 0;
+let restore: (() => void) | undefined;
 
-/** Has every device of this realm made with subgroups where its adapter has them. */
-export function requestSubgroups(): void {
-  if (patched || typeof GPUAdapter === 'undefined') return;
-  patched = true;
+/** Has every device of this realm made with subgroups where its adapter has them, until what comes back is called. */
+export function requestSubgroups(): () => void {
+  if (typeof GPUAdapter === 'undefined') return () => undefined;
+  if (wanted === 0) restore = amend();
+  wanted += 1;
+  let released = false;
+  return () => {
+    if (released) return;
+    released = true;
+    wanted -= 1;
+    if (wanted === 0) restore?.();
+  };
+}
+
+/** Amends the request; what comes back undoes it. */
+function amend(): () => void {
   const request = GPUAdapter.prototype.requestDevice;
-  GPUAdapter.prototype.requestDevice = function (this: GPUAdapter, descriptor: GPUDeviceDescriptor = {}) {
+  let on = true;
+  const amended: typeof request = function (this: GPUAdapter, descriptor = {}) {
+    if (!on) return request.call(this, descriptor);
     const features = new Set<GPUFeatureName>(descriptor.requiredFeatures ?? []);
     if (this.features.has('subgroups')) features.add('subgroups');
     return request.call(this, { ...descriptor, requiredFeatures: [...features] });
+  };
+  GPUAdapter.prototype.requestDevice = amended;
+  return () => {
+    // What somebody else amended since is theirs; ours under it then asks for nothing.
+    on = false;
+    if (GPUAdapter.prototype.requestDevice === amended) GPUAdapter.prototype.requestDevice = request;
   };
 }
 
@@ -64,6 +86,7 @@ export async function choosePath(options: ChooseOptions): Promise<PathName> {
   if (choice === 'auto' && faster) {
     const wrong = await verdict(options, faster).catch((error: unknown) => `the check failed: ${String(error)}`);
     if (wrong === '') {
+      // For good: the model may be loaded again after its device was lost.
       requestSubgroups();
       return faster;
     }
@@ -90,8 +113,8 @@ async function verdict({ adapter, version, memory, check }: ChooseOptions, path:
   // Not being able to remember is no reason not to run.
   const known = await memory.get(key).catch(() => undefined);
   if (known !== undefined) return known;
-  if (NEED_SUBGROUPS.has(path)) requestSubgroups();
-  const found = await check(path);
+  const release = NEED_SUBGROUPS.has(path) ? requestSubgroups() : undefined;
+  const found = await check(path).finally(release);
   await memory.set(key, found).catch(() => undefined);
   return found;
 }

@@ -15,6 +15,8 @@ interface Behaviour {
   /** Breaks off after so many bytes: by an error, or by a quiet end. */
   readonly breakAfter?: number;
   readonly how?: 'error' | 'end' | 'silence';
+  /** Sends ranges from so many bytes before where they were asked for. */
+  readonly early?: number;
   /** Says how long the file is. */
   readonly sized?: boolean;
   readonly ranges?: boolean;
@@ -27,11 +29,11 @@ interface Behaviour {
 function serve(...behaviours: Behaviour[]): string[] {
   const asked: string[] = [];
   vi.stubGlobal('fetch', (_: string, init: RequestInit = {}) => {
-    const { breakAfter, how = 'error', ranges = true, sized = true, status, etag, bytes = BYTES } = behaviours[Math.min(asked.length, behaviours.length - 1)] ?? {};
+    const { breakAfter, how = 'error', ranges = true, sized = true, status, etag, early = 0, bytes = BYTES } = behaviours[Math.min(asked.length, behaviours.length - 1)] ?? {};
     const range = new Headers(init.headers).get('Range');
     asked.push(range ?? 'all');
     if (status !== undefined) return Promise.resolve(new Response('no', { status }));
-    const from = ranges && range ? Number(/\d+/.exec(range)?.[0]) : 0;
+    const from = ranges && range ? Number(/\d+/.exec(range)?.[0]) - early : 0;
     const body = bytes.subarray(from);
     let at = 0;
     const stream = new ReadableStream<Uint8Array>({
@@ -47,7 +49,7 @@ function serve(...behaviours: Behaviour[]): string[] {
         at = end;
       },
     });
-    const headers = { ...(sized && { 'Content-Length': String(body.length) }), ...(etag !== undefined && { ETag: etag }) };
+    const headers = { ...(from > 0 && { 'Content-Range': `bytes ${from}-${bytes.length - 1}/${bytes.length}` }), ...(sized && { 'Content-Length': String(body.length) }), ...(etag !== undefined && { ETag: etag }) };
     return Promise.resolve(new Response(stream, { status: from > 0 ? 206 : 200, headers }));
   });
   return asked;
@@ -106,6 +108,15 @@ test('a server without ranges sends everything again', async () => {
   expect(asked).toHaveLength(2);
 });
 
+test('another part than the one that was asked for is not taken', async () => {
+  const asked = serve({ breakAfter: PIECE + 5 }, { early: 5 }, {});
+  expect(await whole(await download(options(new MemoryStore())))).toBe(true);
+  expect(asked).toEqual(['all', `bytes=${PIECE + 5}-`, 'all']);
+  // One that does so whatever it is asked is given up.
+  vi.stubGlobal('fetch', () => Promise.resolve(new Response('GGUF', { status: 206, headers: { 'Content-Range': 'bytes 7-10/11' } })));
+  await expect(download(options(new MemoryStore()))).rejects.toMatchObject({ code: 'network', message: expect.stringContaining('bytes 7-10/11 where those from 0 on') });
+});
+
 test('a file that changed in between is fetched from its beginning', async () => {
   const asked = serve({ breakAfter: PIECE + 5, etag: '"a"' }, { etag: '"b"' }, { etag: '"b"' });
   expect(await whole(await download(options(new MemoryStore())))).toBe(true);
@@ -158,7 +169,7 @@ test('what is no GGUF file is refused by its first bytes', async () => {
 });
 
 test('storage that is too small is named before a byte is stored', async () => {
-  serve({});
+  const asked = serve({});
   const store = new MemoryStore();
   const sizes: number[] = [];
   const admit = (bytes: number): Promise<void> => {
@@ -167,6 +178,9 @@ test('storage that is too small is named before a byte is stored', async () => {
   };
   expect(await code(download(options(store, { admit })))).toBe('quota_exceeded');
   expect(sizes).toEqual([BYTES.length]);
+  expect(asked, 'a file of known size is not even asked for').toEqual([]);
+  expect(await code(download(options(store, { admit, file: { url: URL_ } })))).toBe('quota_exceeded');
+  expect(sizes).toEqual([BYTES.length, BYTES.length]);
   expect(await store.keys()).toEqual([]);
 });
 

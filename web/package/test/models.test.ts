@@ -4,7 +4,7 @@ import { afterEach, expect, test, vi } from 'vitest';
 import { deleteModel, dropUseless, hasModel, listModels, openModel } from '../src/cache.js';
 import { keyOf } from '../src/download.js';
 import { openDrafter } from '../src/drafter.js';
-import { RedraftError } from '../src/errors.js';
+import { RedraftError, asRedraftError } from '../src/errors.js';
 import { MODELS, type ModelSpec, checkSpec, identityOf, knownModel } from '../src/models.js';
 import { ProgressMeter } from '../src/progress.js';
 import { type Store, openStore } from '../src/store.js';
@@ -41,6 +41,78 @@ test('what is no specification is named', () => {
   for (const [spec, words] of bad) expect(() => checkSpec('drafter', spec), String(spec)).toThrow(words);
   // Fields that nobody reads, functions among them, stay behind.
   expect(checkSpec('model', { url: 'a', load: () => undefined })).toEqual({ url: 'a' });
+});
+
+test('a name that nobody knows is told, with those that are known', async () => {
+  const fetching = { cache: 'memory', meter: new ProgressMeter(undefined), warn: () => undefined } as const;
+  for (const spec of ['smollm2-360m', { url: 'smollm2-360m' }]) {
+    const refused = { code: 'invalid_request', message: expect.stringMatching(/"smollm2-360m" is neither a known model \(smollm2-135m\) nor an address.*"\.\/smollm2-360m"/) };
+    await expect(openModel(spec, fetching)).rejects.toMatchObject(refused);
+    await expect(hasModel(spec)).rejects.toMatchObject(refused);
+  }
+});
+
+test('storage and files that fail say so with a code', async () => {
+  const broken = (): Promise<never> => Promise.reject(new DOMException('the disk is gone', 'UnknownError'));
+  const caches = { open: () => Promise.resolve({ keys: broken, delete: broken, match: broken, put: broken }) };
+  vi.stubGlobal('caches', caches);
+  const failed = { name: 'RedraftError', code: 'storage', message: expect.stringContaining('the disk is gone') };
+  await expect(listModels()).rejects.toMatchObject(failed);
+  await expect(deleteModel('/a.gguf')).rejects.toMatchObject(failed);
+  await expect(hasModel('/a.gguf')).rejects.toMatchObject(failed);
+  // Even asking for it throws in a sandboxed frame.
+  vi.unstubAllGlobals();
+  Object.defineProperty(globalThis, 'caches', {
+    configurable: true,
+    get: () => {
+      throw new DOMException('not here', 'SecurityError');
+    },
+  });
+  expect(await listModels()).toEqual([]);
+  Reflect.deleteProperty(globalThis, 'caches');
+  class Unreadable extends Blob {
+    override readonly size = 100;
+    override slice(): Blob {
+      return this;
+    }
+    override arrayBuffer(): Promise<ArrayBuffer> {
+      return Promise.reject(new DOMException('the file is gone', 'NotReadableError'));
+    }
+  }
+  const fetching = { cache: 'memory', meter: new ProgressMeter(undefined), warn: () => undefined } as const;
+  const unread = openModel({ file: new Unreadable(), sha256: '0'.repeat(64) }, fetching);
+  await expect(unread).rejects.toMatchObject({ name: 'RedraftError', code: 'storage', message: expect.stringContaining('the file is gone') });
+  expect(asRedraftError(new DOMException('gone', 'NotReadableError')).code).toBe('storage');
+});
+
+test('a store that fails is passed over for the next one, memory last', async () => {
+  const bytes = new TextEncoder().encode('some bytes');
+  vi.stubGlobal('fetch', () => Promise.resolve(new Response(bytes)));
+  const opfs = (): Promise<never> => Promise.reject(new DOMException('the disk is odd', 'InvalidStateError'));
+  vi.stubGlobal('FileSystemFileHandle', class { createWritable(): void {} });
+  const folder = { getDirectoryHandle: opfs, removeEntry: opfs, async *entries() {} };
+  vi.stubGlobal('navigator', { storage: { getDirectory: () => Promise.resolve({ getDirectoryHandle: () => Promise.resolve(folder) }) } });
+  const kept = new Map<string, Response>();
+  let full = false;
+  const address = (request: string | Request): string => (typeof request === 'string' ? request : request.url);
+  const cache = {
+    match: (request: string) => Promise.resolve(kept.get(request)?.clone()),
+    put: (request: string, response: Response) => (full ? Promise.reject(new DOMException('no more', 'QuotaExceededError')) : Promise.resolve(void kept.set(request, response))),
+    keys: () => Promise.resolve([...kept.keys()].map((url) => new Request(url))),
+    delete: (request: string | Request) => Promise.resolve(kept.delete(address(request))),
+  };
+  vi.stubGlobal('caches', { open: () => Promise.resolve(cache) });
+  const warned: string[] = [];
+  const load = (url: string, kind: 'auto' | 'opfs' = 'auto') => openModel({ url }, { cache: kind, meter: new ProgressMeter(undefined), warn: (text) => void warned.push(text) });
+  expect(await (await load('https://models.test/a')).text()).toBe('some bytes');
+  expect((await listModels()).map(({ url, store }) => [url, store])).toEqual([['https://models.test/a', 'cache']]);
+  expect(warned).toEqual([]);
+  full = true;
+  expect(await (await load('https://models.test/b')).text()).toBe('some bytes');
+  expect(warned).toEqual([expect.stringMatching(/memory only.*the disk is odd.*no more/)]);
+  await expect(load('https://models.test/c', 'opfs')).rejects.toMatchObject({ code: 'storage' });
+  const memory = await openStore('memory');
+  for (const key of await memory.keys()) await memory.delete(key);
 });
 
 test('what is in the cache is asked for by name or address only', async () => {

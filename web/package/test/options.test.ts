@@ -60,6 +60,8 @@ test('every option is taken, and what crosses to a worker has it', () => {
 test('where there is no browser, that is what is said', async () => {
   await expect(createWorkerEngine({ model })).rejects.toMatchObject({ code: 'worker', message: expect.stringContaining('no workers here') });
   await expect(createEngine({ model })).rejects.toMatchObject({ code: 'webgpu_unavailable' });
+  // No worker is made for a model that cannot be.
+  await expect(createWorkerEngine({ model: 'smollm2-360m' })).rejects.toMatchObject({ code: 'invalid_request', message: expect.stringContaining('known model (smollm2-135m)') });
   await expect(createEngine({ model, signal: AbortSignal.abort() })).rejects.toMatchObject({ code: 'aborted', name: 'AbortError' });
   await expect(createWorkerEngine({ model, signal: AbortSignal.abort() })).rejects.toMatchObject({ code: 'aborted' });
 });

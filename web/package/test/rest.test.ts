@@ -5,7 +5,7 @@ import { resolveFile, resolveUrl } from '../src/models.js';
 import { type ProbeAdapter, adviceFor, largestModel, probe } from '../src/probe.js';
 import { type LoadProgress, ProgressMeter } from '../src/progress.js';
 import { AsyncQueue } from '../src/queue.js';
-import { type ChooseOptions, choosePath, pathsFor } from '../src/subgroups.js';
+import { type ChooseOptions, choosePath, pathsFor, requestSubgroups } from '../src/subgroups.js';
 import { VERSION } from '../src/version.js';
 
 afterEach(() => vi.unstubAllGlobals());
@@ -25,9 +25,11 @@ test('addresses', () => {
   expect(resolveUrl('https://x.test/a', base)).toBe('https://x.test/a');
   expect(() => resolveUrl('hf:o/r', base)).toThrow(/hf:owner/);
   expect(() => resolveUrl('http://', base)).toThrow(/smollm2-135m/);
+  expect(resolveUrl('a.gguf', base)).toBe('https://app.test/chat/a.gguf');
+  expect(resolveUrl('./a', base)).toBe('https://app.test/chat/a');
   expect(resolveFile('SmolLM2-135M', base).sha256).toMatch(/^b179/);
-  expect(resolveFile({ url: 'a', sha256: 'A'.repeat(64) }, base).sha256).toBe('a'.repeat(64));
-  expect(() => resolveFile({ url: 'a', sha256: 'abc' }, base)).toThrow(/64/);
+  expect(resolveFile({ url: './a', sha256: 'A'.repeat(64) }, base).sha256).toBe('a'.repeat(64));
+  expect(() => resolveFile({ url: './a', sha256: 'abc' }, base)).toThrow(/64/);
 });
 
 test('errors of the module keep their codes, others are bugs', () => {
@@ -169,6 +171,47 @@ test('no kernels run on a GPU before their check has passed, once', async () => 
   await expect(choose({ choice: 'off', version: '4' })).rejects.toMatchObject({ code: 'device_lost' });
 });
 
+test('the request for devices is amended for the check, and for good only once it has passed', async () => {
+  class Adapter {
+    readonly features = new Set(['subgroups']);
+    requestDevice(descriptor?: { requiredFeatures?: string[] }): string {
+      return (descriptor?.requiredFeatures ?? []).join();
+    }
+  }
+  vi.stubGlobal('GPUAdapter', Adapter);
+  const own = Adapter.prototype.requestDevice;
+  const ask = (): string => new Adapter().requestDevice();
+  const { choose, wrong, throwing } = choosing();
+  const during: string[] = [];
+  const check = (found: string | Error) => () => {
+    during.push(ask());
+    return found instanceof Error ? Promise.reject(found) : Promise.resolve(found);
+  };
+  wrong.add('shuffle');
+  expect(await choose({ check: check('matmul.shuffle: wrong'), version: '1' }).catch(() => 'none')).toBe('none');
+  expect(await choose({ version: '2' })).toBe('slices');
+  throwing.add('shuffle');
+  expect(await choose({ version: '3' })).toBe('slices');
+  expect(Adapter.prototype.requestDevice, 'as it was').toBe(own);
+  // What others amend meanwhile is left as it is, and asks for nothing of ours.
+  const release = requestSubgroups();
+  const again = requestSubgroups();
+  const amended = Adapter.prototype.requestDevice;
+  Adapter.prototype.requestDevice = function (this: Adapter, descriptor) {
+    return `theirs ${amended.call(this, descriptor)}`;
+  };
+  expect(ask()).toBe('theirs subgroups');
+  release();
+  release();
+  expect(ask()).toBe('theirs subgroups');
+  again();
+  expect(ask()).toBe('theirs ');
+  Adapter.prototype.requestDevice = own;
+  expect(await choose({ check: check(''), version: '4' })).toBe('shuffle');
+  expect(during).toEqual(['subgroups', '', '', 'subgroups']);
+  expect(ask()).toBe('subgroups');
+});
+
 test('f16 that computes wrong fails the load, for it was asked for', async () => {
   const { choose, checked, wrong } = choosing();
   wrong.add('shuffle16').add('slices16');
@@ -187,7 +230,7 @@ test('advice names the flag or setting of the browser', () => {
   expect(adviceFor('Mozilla/5.0 (X11; Linux) Gecko/20100101 Firefox/150.0', 'api')).toContain('dom.webgpu.enabled');
   expect(adviceFor('Mozilla/5.0 (Macintosh) AppleWebKit/605 Version/18.0 Safari/605', 'api')).toContain('Safari 26');
   expect(adviceFor('Mozilla/5.0 (Linux; Android 14) Chrome/156.0 Mobile Safari/537.36', 'api')).toContain('Android 12');
-  expect(adviceFor('Mozilla/5.0 (Windows NT 10.0) Chrome/100.0 Safari/537.36', 'api')).toContain('113');
+  expect(adviceFor('Mozilla/5.0 (Windows NT 10.0) Chrome/100.0 Safari/537.36', 'api')).toContain('128');
 });
 
 test('the largest model is bounded by memory and by buffers', () => {
@@ -210,4 +253,8 @@ test('probe says why there is no WebGPU', async () => {
   const requestAdapter = () => Promise.resolve({ info, limits, features: new Set() });
   vi.stubGlobal('navigator', { userAgent: 'Chrome/156.0', gpu: { requestAdapter } });
   expect(await probe()).toMatchObject({ ok: false, reason: expect.stringContaining('4 storage buffers') });
+  // The first browsers with WebGPU told these things in another way.
+  const early = () => Promise.resolve({ limits, features: new Set() });
+  vi.stubGlobal('navigator', { userAgent: 'Chrome/113.0', gpu: { requestAdapter: early } });
+  expect(await probe()).toMatchObject({ ok: false, reason: expect.stringContaining('early version'), advice: expect.stringContaining('128') });
 });
