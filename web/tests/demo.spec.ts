@@ -283,6 +283,20 @@ test('how it guessed: trees, origins, numbers, and the same answer without draft
   await expect(tree).toBeVisible();
   expect(await tree.locator('g').count()).toBeGreaterThan(5);
   await expect(tree.locator('g.accepted')).not.toHaveCount(0);
+  // The caption counts what is marked in the picture, and the marks are those of what the boxes say.
+  const caption = (await page.locator('#tree-caption').textContent()) ?? '';
+  expect(await tree.getAttribute('aria-label')).toBe(caption);
+  const titles = await tree.locator('g > title').allTextContents();
+  const said = (pattern: RegExp): number => Number(pattern.exec(caption)?.[1] ?? 0);
+  const rings = await tree.locator('rect.ring').count();
+  expect(rings, caption).toBe(said(/(\d+) of them in the picture/));
+  expect(rings).toBe(titles.filter((title) => title.includes('thought over again')).length);
+  expect(said(/(\d+) thought over again/)).toBeGreaterThan(0);
+  expect(said(/: (\d+) of/), caption).toBe(titles.length - 1);
+  const unsure = await tree.locator('g.unsure > title').allTextContents();
+  const percent = (title: string): number => Number(/unsure (\d+) %/.exec(title)?.[1] ?? -1);
+  expect(unsure.every((title) => percent(title) >= 50), unsure.join()).toBe(true);
+  expect(unsure.length).toBeGreaterThanOrEqual(titles.filter((title) => percent(title) > 50).length);
   await expect(page.locator('#speed-on')).toHaveText(/\d/);
   await expect(page.locator('#tau')).toHaveText(/^\d\.\d\d$/);
   await expect(page.locator('#accepted')).toHaveText(/^\d+ of \d+$/);
@@ -294,6 +308,24 @@ test('how it guessed: trees, origins, numbers, and the same answer without draft
   await expect(page.locator('#speed-off')).toHaveText(/\d/);
   await page.getByRole('button', { name: 'Answer again the other way' }).click();
   await expect(page.locator('#same')).toHaveText('The same answer, word for word.');
+});
+
+test('copying an answer says whether it was copied', async ({ page, server }) => {
+  await openDemo(page, server);
+  await settings(page, { 'Longest answer, in tokens': '4' });
+  const question = page.getByLabel('Your message');
+  await question.fill('Hello there');
+  await question.press('Enter');
+  await expect(status(page)).toHaveText(/Answer complete/);
+  for (const [clipboard, word] of [['refuses', 'Copying failed'], ['takes', 'Copied'], ['is missing', 'Copying failed']] as const) {
+    await page.evaluate((clipboard) => {
+      const writeText = () => (clipboard === 'takes' ? Promise.resolve() : Promise.reject(new DOMException('not allowed', 'NotAllowedError')));
+      Object.defineProperty(navigator, 'clipboard', { configurable: true, value: clipboard === 'is missing' ? undefined : { writeText } });
+    }, clipboard);
+    await page.locator('.message.assistant .tools button').first().click();
+    await expect(page.locator('.message.assistant .tools button').first(), clipboard).toHaveText(word);
+    await expect(status(page)).toHaveText(`${word}.`);
+  }
 });
 
 test('the automatic choice is the default, and says when it measures what steps cost', async ({ page, server }) => {

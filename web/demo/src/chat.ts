@@ -247,7 +247,12 @@ export class Chat {
     if (turn.role === 'assistant' && turn.text !== '') {
       const copy = make('button', { type: 'button', class: 'quiet' }, 'Copy');
       copy.addEventListener('click', () => {
-        void navigator.clipboard.writeText(turn.text).then(() => (copy.textContent = 'Copied'));
+        // Browsers may refuse, and outside of https and localhost there is no clipboard.
+        const write = async (): Promise<void> => navigator.clipboard.writeText(turn.text);
+        void write().then(() => 'Copied', () => 'Copying failed').then((word) => {
+          copy.textContent = word;
+          say(this.#status, `${word}.`);
+        });
       });
       const tools = make('div', { class: 'tools' }, copy);
       if (last && !this.#running) {

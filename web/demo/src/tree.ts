@@ -28,8 +28,10 @@ export function shown(text: string): string {
 export function describe(tree: RoundTree): string {
   const words = tree.accepted.slice(1).map((index) => tree.nodes[index]?.text ?? '').join('');
   const verified = tree.nodes.filter((node) => node.row !== null).length - 1;
-  const again = tree.nodes.filter((node) => node.reconsidered).length;
-  const thought = again > 0 ? `, ${again} thought over again` : '';
+  const again = tree.nodes.filter((node) => node.reconsidered);
+  // What is thought over may still be pruned, and then is not in the picture.
+  const ringed = again.filter((node) => node.row !== null).length;
+  const thought = again.length > 0 ? `, ${again.length} thought over again, ${ringed} of them in the picture` : '';
   const got = tree.accepted.length > 1 ? `${tree.accepted.length - 1} accepted: “${words}”` : 'none accepted';
   return `${tree.plan.mode}: ${verified} of ${tree.nodes.length - 1} guesses verified${thought}; ${got}.`;
 }
