@@ -191,11 +191,13 @@ test('stop strings, seeds, biases and limits do what they say', async ({ blank }
   expect(seen.disposed).toMatch(/^disposed/);
 });
 
-test('two engines in one page do not disturb each other', async ({ blank }) => {
+test('engines of one page and one module, and one in a worker, do not disturb each other', async ({ blank }) => {
   const seen = await blank.evaluate(async () => {
-    const [a, b] = await Promise.all([
+    // Two that share the module of the page, and one with its own.
+    const [a, b, c] = await Promise.all([
       redraft.createEngine({ model: '/fixtures/tiny.gguf' }),
       redraft.createWorkerEngine({ model: '/fixtures/tiny.gguf' }),
+      redraft.createEngine({ model: '/fixtures/tiny.gguf', drafter: '/fixtures/tiny.drafter.safetensors' }),
     ]);
     const ask = async (engine: typeof a, content: string) => {
       const answer = await engine.chat.completions.create({ messages: [{ role: 'user', content }], max_tokens: 16, ignore_eos: true });
@@ -203,33 +205,37 @@ test('two engines in one page do not disturb each other', async ({ blank }) => {
     };
     const alone = await ask(a, 'Hello');
     // Calls on one engine wait for each other.
-    const together = await Promise.all([ask(a, 'Hello'), ask(b, 'Hello'), ask(a, 'other'), ask(b, 'other')]);
-    await a.dispose();
-    const after = await ask(b, 'Hello');
-    await b.dispose();
-    return { alone, together, after };
+    const other = await ask(a, 'other');
+    const greeted = await Promise.all([ask(a, 'Hello'), ask(b, 'Hello'), ask(c, 'Hello')]);
+    const others = await Promise.all([ask(a, 'other'), ask(b, 'other'), ask(c, 'other'), ask(a, 'other')]);
+    // One is disposed of while the other of the same module answers.
+    const [during] = await Promise.all([ask(c, 'Hello'), a.dispose()]);
+    const after = [during, await ask(b, 'Hello'), await ask(c, 'Hello')];
+    await Promise.all([b.dispose(), c.dispose()]);
+    return { alone, other, greeted, others, after };
   });
-  const [first, second, third, fourth] = seen.together;
-  expect([first, second, seen.after]).toEqual([seen.alone, seen.alone, seen.alone]);
-  expect(third).toEqual(fourth);
-  expect(third).not.toEqual(seen.alone);
+  expect([...seen.greeted, ...seen.after]).toEqual(Array.from({ length: 6 }, () => seen.alone));
+  expect(seen.others).toEqual(Array.from({ length: 4 }, () => seen.other));
+  expect(seen.other).not.toEqual(seen.alone);
 });
 
-test('loading and disposing twenty times frees every device and does not grow the heap', async ({ blank }) => {
-  const seen = await blank.evaluate(async () => {
-    const heaps: number[] = [];
-    for (let round = 0; round < 20; round += 1) {
-      const engine = await redraft.createEngine({ model: '/fixtures/tiny.gguf', context: 64 });
-      await engine.chat.completions.create({ messages: [{ role: 'user', content: 'hi' }], max_tokens: 2 });
-      heaps.push(engine.info.heapBytes);
-      await engine.dispose();
-    }
-    const lost = await Promise.all(devices.map((device) => Promise.race([device.lost.then(({ reason }) => String(reason)), new Promise<string>((resolve) => setTimeout(() => resolve('alive'), 2000))])));
-    return { heaps, lost };
+for (const drafter of [undefined, '/fixtures/tiny.drafter.safetensors']) {
+  test(`loading and disposing twenty times frees every device and does not grow the heap${drafter ? ', with a drafter' : ''}`, async ({ blank }) => {
+    const seen = await blank.evaluate(async (drafter) => {
+      const heaps: number[] = [];
+      for (let round = 0; round < 20; round += 1) {
+        const engine = await redraft.createEngine({ model: '/fixtures/tiny.gguf', context: 64, ...(drafter !== undefined && { drafter }) });
+        await engine.chat.completions.create({ messages: [{ role: 'user', content: 'hi' }], max_tokens: 2, speculation: drafter === undefined ? 'off' : 'tree' });
+        heaps.push(engine.info.heapBytes);
+        await engine.dispose();
+      }
+      const lost = await Promise.all(devices.map((device) => Promise.race([device.lost.then(({ reason }) => String(reason)), new Promise<string>((resolve) => setTimeout(() => resolve('alive'), 2000))])));
+      return { heaps, lost };
+    }, drafter);
+    expect(seen.lost).toEqual(Array.from({ length: 20 }, () => 'destroyed'));
+    expect(seen.heaps.at(-1)).toBe(seen.heaps[2]);
   });
-  expect(seen.lost).toEqual(Array.from({ length: 20 }, () => 'destroyed'));
-  expect(seen.heaps.at(-1)).toBe(seen.heaps[2]);
-});
+}
 
 test('probe tells what this browser has, and what lacks where WebGPU is hidden', async ({ blank }) => {
   const found = await blank.evaluate(() => redraft.probe());

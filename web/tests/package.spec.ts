@@ -42,6 +42,22 @@ document.body.append(answer.choices[0].message.content);
 document.title = \`done, \${answer.usage.speculation?.accepted} guesses accepted\`;
 `;
 
+/** The same in a worker of the app, with the module named by its address. */
+const OWN = `/// <reference types="vite/client" />
+import { createWorkerEngine } from '@redraft/web';
+import wasmUrl from '@redraft/web/redraft.wasm?url';
+
+const worker = new Worker(new URL('./worker.ts', import.meta.url), { type: 'module' });
+const engine = await createWorkerEngine({ model: 'tiny.gguf', worker, wasmUrl: \`\${wasmUrl}?named\` });
+const messages = [{ role: 'user', content: 'Hello' }];
+const stream = await engine.chat.completions.create({ messages, stream: true, max_tokens: 8, ignore_eos: true });
+for await (const chunk of stream) document.body.append(chunk.choices[0]?.delta.content ?? '');
+document.title = 'done';
+`;
+
+/** The worker of the README. */
+const WORKER = snippets(join(web, 'package/README.md')).find((code) => code.includes('serveEngine(self)')) ?? '';
+
 const npm = (folder: string, ...args: string[]): string =>
   execFileSync('npm', args, { cwd: folder, encoding: 'utf8', stdio: ['ignore', 'pipe', 'inherit'] });
 
@@ -111,6 +127,17 @@ test.describe('a fresh Vite app with the tarball', () => {
 
   test('answers, in development and built', async ({ page }) => {
     expect(await run(page, APP)).toEqual(['done', 'done']);
+  });
+
+  test('answers in a worker of the app, with the module named by its address', async ({ page, context }) => {
+    const modules: string[] = [];
+    context.on('request', (request) => {
+      if (request.url().includes('.wasm')) modules.push(new URL(request.url()).pathname + new URL(request.url()).search);
+    });
+    expect(WORKER.trim().split('\n').length).toBeLessThan(5);
+    writeFileSync(join(folder, 'worker.ts'), WORKER);
+    expect(await run(page, OWN)).toEqual(['done', 'done']);
+    expect(modules.filter((path) => !/[?&]url$/.test(path))).toEqual([expect.stringMatching(/dist\/wasm\/redraft_wasm_bg\.wasm\?named$/), expect.stringMatching(/^\/assets\/redraft_wasm_bg-.+\.wasm\?named$/)]);
   });
 
   test('the example of the README runs as it stands', async ({ page, server, context }) => {
