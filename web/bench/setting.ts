@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Browser, Page } from '@playwright/test';
 import type * as Redraft from '@redraft/web';
-import { type TestServer, serve } from '../tests/server.ts';
+import { type TestServer, models, serve } from '../tests/server.ts';
 
 declare global {
   var redraft: typeof Redraft;
@@ -12,7 +12,6 @@ declare global {
 }
 
 const here = fileURLToPath(new URL('.', import.meta.url));
-const cache = process.env['XDG_CACHE_HOME'] ?? join(process.env['HOME'] ?? '', '.cache');
 
 export const MODEL = 'SmolLM2-135M-Instruct.Q4_1.gguf';
 export const RUNTIME = join(here, 'node_modules/onnxruntime-web/dist');
@@ -39,7 +38,7 @@ export function setting(name: string, otherwise: number): number {
 /** A server with the package, the model, the drafter and the folders of `more`. */
 export async function serveAll(more: Readonly<Record<string, string>>): Promise<TestServer> {
   needed(join(here, '../package/dist/index.js'), 'the built package', 'cargo xtask web build makes it');
-  needed(join(cache, 'redraft/models', MODEL), 'the model', 'cargo xtask setup fetches it');
+  needed(join(models, MODEL), 'the model', 'cargo xtask setup fetches it');
   return serve({ ...more, drafter: DRAFTER });
 }
 

@@ -2,18 +2,27 @@
 import { createReadStream, existsSync, readdirSync, statSync } from 'node:fs';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { homedir } from 'node:os';
-import { join } from 'node:path';
+import { isAbsolute, join } from 'node:path';
 import { pipeline } from 'node:stream';
 import type { Plugin } from 'vite';
 
-const FOLDER = join(process.env['XDG_CACHE_HOME'] ?? join(homedir(), '.cache'), 'redraft', 'models');
+/**
+ * Where the command line keeps models. `cargo xtask` tells, which knows the folders of all systems; without it, those of
+ * Linux are taken.
+ */
+export function modelsFolder(): string {
+  const { REDRAFT_WEB_MODELS: told, XDG_CACHE_HOME: cache = '' } = process.env;
+  // A relative path there is to be ignored by the XDG specification.
+  return told ?? join(isAbsolute(cache) ? cache : join(homedir(), '.cache'), 'redraft', 'models');
+}
 
 function list(): { file: string; size: number }[] {
-  if (!existsSync(FOLDER)) return [];
-  const names = readdirSync(FOLDER).filter((name) => /\.(gguf|safetensors)$/.test(name));
+  const folder = modelsFolder();
+  if (!existsSync(folder)) return [];
+  const names = readdirSync(folder).filter((name) => /\.(gguf|safetensors)$/.test(name));
   return names.flatMap((file) => {
     // Folders, and links to what is gone, may have such names too.
-    const found = statSync(join(FOLDER, file), { throwIfNoEntry: false });
+    const found = statSync(join(folder, file), { throwIfNoEntry: false });
     return found?.isFile() ? { file, size: found.size } : [];
   });
 }
@@ -61,7 +70,7 @@ export function answer(request: IncomingMessage, response: ServerResponse, next:
     return;
   }
   // A file that goes away, and a reader that does, end the answer, not the server.
-  pipeline(createReadStream(join(FOLDER, file), { start, end: end - 1 }), response, () => undefined);
+  pipeline(createReadStream(join(modelsFolder(), file), { start, end: end - 1 }), response, () => undefined);
 }
 
 export function serveModels(): Plugin {

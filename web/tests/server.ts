@@ -4,13 +4,14 @@ import { existsSync, readFileSync, statSync } from 'node:fs';
 import type { AddressInfo } from 'node:net';
 import { extname, join, normalize } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { modelsFolder } from '../demo/models.ts';
 
 const web = fileURLToPath(new URL('..', import.meta.url));
 
 export const fixtures = process.env['REDRAFT_WEB_FIXTURES'] ?? join(web, '.build/fixtures');
 
 /** Where `cargo xtask setup` puts the default model. */
-export const models = join(process.env['XDG_CACHE_HOME'] ?? join(process.env['HOME'] ?? '', '.cache'), 'redraft/models');
+export const models = modelsFolder();
 
 /** The built package. */
 export const dist = join(web, 'package/dist');

@@ -1,10 +1,11 @@
 /** What `cargo xtask web` serves: the built demo, and the models that the command line has fetched. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { homedir, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Writable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
+import { answer, modelsFolder } from '../demo/models.ts';
 import { fixtures } from './server.ts';
 import { expect, test } from './support.ts';
 import { type Vite, startVite } from './vite.ts';
@@ -28,7 +29,25 @@ test.beforeAll(async () => {
   const { scripts } = JSON.parse(readFileSync(join(web, 'demo/package.json'), 'utf8')) as { scripts: { serve: string } };
   const [program, ...args] = scripts.serve.split(' ');
   expect(program).toBe('vite');
-  vite = await startVite(web, join(web, 'demo'), args, { XDG_CACHE_HOME: cache });
+  vite = await startVite(web, join(web, 'demo'), args, { REDRAFT_WEB_MODELS: models });
+});
+
+test('the folder of models is the one that is told, else that of the cache folder', () => {
+  const before = { ...process.env };
+  const folder = (told: string | undefined, cache: string | undefined): string => {
+    for (const [name, value] of [['REDRAFT_WEB_MODELS', told], ['XDG_CACHE_HOME', cache]] as const) {
+      if (value === undefined) delete process.env[name];
+      else process.env[name] = value;
+    }
+    return modelsFolder();
+  };
+  try {
+    expect(folder('/told', '/cache')).toBe('/told');
+    expect(folder(undefined, '/cache')).toBe('/cache/redraft/models');
+    for (const none of [undefined, '', 'relative']) expect(folder(undefined, none)).toBe(join(homedir(), '.cache/redraft/models'));
+  } finally {
+    process.env = before;
+  }
 });
 
 test.afterAll(() => {
@@ -62,8 +81,7 @@ test('models are listed and sent, in whole and in part, and nothing else is', as
 
 test('a file that goes away breaks the answer off, not the server', async () => {
   // Read in this process, where an error that nobody takes fails the test.
-  process.env['XDG_CACHE_HOME'] = cache;
-  const { answer } = await import('../demo/models.ts');
+  process.env['REDRAFT_WEB_MODELS'] = models;
   const file = join(models, 'short-lived.gguf');
   writeFileSync(file, bytes);
   const response = new Writable({ write: (_chunk, _encoding, done) => done() });

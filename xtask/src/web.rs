@@ -18,11 +18,14 @@ const FEATURES: [&str; 6] = [
     "--enable-sign-ext",
 ];
 
+/// Names the folder of models to the demo's server and to the tests.
+const MODELS: &str = "REDRAFT_WEB_MODELS";
+
 /// Builds everything, then serves the demo with the default model from the cache folder.
 pub(crate) fn serve() -> Outcome {
     setup::model()?;
     build()?;
-    npm(&["run", "serve", "--workspace", "redraft-demo"]).run()
+    npm(&["run", "serve", "--workspace", "redraft-demo"]).env(MODELS, setup::web::models()?).run()
 }
 
 /// The module, the package, the demo.
@@ -53,10 +56,11 @@ pub(crate) fn browser_tests() -> Outcome {
             "--",
         ])
     };
-    example("redraft-testing", "web_fixtures").arg(&fixtures).run()?;
+    let models = setup::web::models()?;
+    example("redraft-testing", "web_fixtures").arg(&fixtures).arg(&models).run()?;
     let shaders = example("redraft-shaders", "print").arg("--browser").read()?;
     write(&fixtures.join("shaders.jsonl"), &shaders)?;
-    npm(&["run", "test:browser"]).run()
+    npm(&["run", "test:browser"]).env(MODELS, models).run()
 }
 
 /// Packs the package.

@@ -92,6 +92,11 @@ fn packages() -> Outcome {
         .map_err(|error| format!("cannot write {}: {error}", noted.display()))
 }
 
+/// The folder of fetched models, for the programs of `web/` that cannot know it on every system.
+pub(crate) fn models() -> Outcome<PathBuf> {
+    Ok(model::cache()?.join("models"))
+}
+
 /// npm in `web/`.
 pub(crate) fn npm(args: &[&str]) -> Cmd {
     Cmd::new(which("npm").unwrap_or_else(|| "npm".into()))
