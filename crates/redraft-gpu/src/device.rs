@@ -48,6 +48,8 @@ pub struct Traffic {
     pub submissions: u64,
     /// Readback buffers that were mapped, each of which waits for the device.
     pub maps: u64,
+    /// Bytes that were read from them.
+    pub bytes: u64,
 }
 
 /// An open device.
@@ -67,6 +69,7 @@ pub struct Gpu {
     /// Of [`Gpu::traffic`].
     pub(crate) submissions: AtomicU64,
     pub(crate) maps: AtomicU64,
+    pub(crate) bytes: AtomicU64,
     /// Bytes of [`Gpu::storage_made`].
     storage: AtomicU64,
 }
@@ -119,6 +122,7 @@ impl Gpu {
             recording: AtomicU64::new(0),
             submissions: AtomicU64::new(0),
             maps: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
             storage: AtomicU64::new(0),
         })
     }
@@ -152,6 +156,7 @@ impl Gpu {
         Traffic {
             submissions: self.submissions.load(Ordering::Relaxed),
             maps: self.maps.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
         }
     }
 

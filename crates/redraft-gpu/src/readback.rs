@@ -30,6 +30,7 @@ impl Gpu {
     pub async fn read(&self, readback: &Readback, bytes: u64) -> Result<Vec<u8>, GpuError> {
         self.healthy()?;
         self.maps.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let mapped = Arc::new(Signal::default());
         let signal = Arc::clone(&mapped);
         readback.inner.slice(0..bytes.next_multiple_of(4)).map_async(wgpu::MapMode::Read, move |result| {

@@ -96,7 +96,7 @@ fn ends(name: &str, strict: bool, seeds: u64, least: u32) {
             }
         }
     }
-    mixed.check(name);
+    mixed.check_accepted(name);
     // What an automatic choice does depends on what steps take.
     for (way, _) in others.iter().filter(|(_, way)| *way != Speculation::Auto) {
         let count = inside.get(way).copied().unwrap_or_default();

@@ -106,6 +106,6 @@ fn soak() {
     }
     assert!(accepted > 500, "only {accepted} of {done} tokens were accepted");
     assert!(stopped > 5, "only {stopped} answers ended with a stop string");
-    mixed.check("soak");
+    mixed.check_accepted("soak");
     println!("soak: {done} tokens, {accepted} accepted, {stopped} stop strings, no difference");
 }

@@ -6,7 +6,8 @@ use redraft::{Engine, EngineOptions, Gate, GenerateOptions, Plan, Speculation, T
 use redraft_testing::{TinyDrafter, TinyModel};
 use redraft_tests::{load, tiny, tokens};
 
-/// Submissions and maps of each call of `next`, and what speculation counted.
+/// Submissions and maps of each call of `next`, and what speculation counted. Asserts that what nobody looks at closer
+/// brings at most 256 bytes back.
 fn traffic(engine: &mut Engine, prompt: &[TokenId], options: &GenerateOptions) -> (Vec<[u64; 2]>, u64, u64) {
     engine.reset();
     let mut stream = engine.generate(prompt, options.clone()).expect("a valid prompt");
@@ -18,7 +19,11 @@ fn traffic(engine: &mut Engine, prompt: &[TokenId], options: &GenerateOptions) -
         if ended {
             break;
         }
-        calls.push([after.submissions - before.submissions, after.maps - before.maps]);
+        let (maps, bytes) = (after.maps - before.maps, after.bytes - before.bytes);
+        let closer = options.trace || options.log_probs.is_some();
+        assert!(closer || bytes <= 256 * maps, "{bytes} bytes in {maps} readbacks");
+        assert_eq!(bytes > 0, maps > 0, "{bytes} bytes in {maps} readbacks");
+        calls.push([after.submissions - before.submissions, maps]);
     }
     let stats = stream.finish().speculation.expect("it was on");
     (calls, stats.rounds, stats.plain)

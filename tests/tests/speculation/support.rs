@@ -22,6 +22,7 @@ pub(crate) fn plans() -> Vec<(&'static str, Plan)> {
         ("reconsider, entropy", Plan { gate: Gate::Entropy, ..reconsider }),
         ("reconsider, no recurrence", Plan { no_recurrence: true, ..reconsider }),
         ("reconsider, calibrated", Plan { gate: Gate::Calibrated, ..reconsider }),
+        ("reconsider, no gate", Plan { gate: Gate::Off, ..reconsider }),
         ("control", Plan { control: true, ..reconsider }),
         ("reconsider and lookup", Plan { lookup: true, ..reconsider }),
     ]
@@ -61,6 +62,7 @@ pub(crate) fn free() -> Costs {
 pub(crate) struct Mixed {
     rounds: u64,
     plain: u64,
+    accepted: u64,
 }
 
 impl Mixed {
@@ -68,11 +70,21 @@ impl Mixed {
         let stats = generation.speculation.as_ref().expect("speculation was on");
         self.rounds += stats.rounds;
         self.plain += stats.plain;
+        self.accepted += stats.accepted;
     }
 
     /// Asserts that there were rounds and plain steps.
     pub(crate) fn check(&self, what: &str) {
         assert!(self.rounds > 0 && self.plain > 0, "{what}: the automatic choice did not mix: {self:?}");
+    }
+
+    /// The same with an oracle, which is right more often than not.
+    pub(crate) fn check_accepted(&self, what: &str) {
+        self.check(what);
+        assert!(
+            self.accepted > 0,
+            "{what}: nothing that the automatic choice drafted was accepted: {self:?}"
+        );
     }
 }
 

@@ -111,10 +111,10 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), CliError> {
         before.zip(loaded.engine.phase_report()).map(|(before, after)| PhaseMs::between(&before, &after));
     if args.json {
         let mut report = report(&generation, steps, &loaded, args.logprobs.is_some());
-        report.speculation = generation
-            .speculation
-            .as_ref()
-            .and_then(|stats| speculate::Report::new(choice.speculation, stats, phases, measuring(&loaded)));
+        let warning = generation.warning.as_deref();
+        report.speculation = generation.speculation.as_ref().and_then(|stats| {
+            speculate::Report::new(choice.speculation, stats, phases, measuring(&loaded), warning)
+        });
         output::emit_json(&report)?;
     } else if !generation.text.ends_with('\n') {
         output::emit("\n")?;

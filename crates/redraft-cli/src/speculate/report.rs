@@ -79,6 +79,8 @@ pub(crate) struct Report {
     phase_ms: Option<PhaseMs>,
     /// Seconds before the first token in which it was measured what steps cost; 0 where that was known.
     measuring_s: f64,
+    /// Why speculation was given up in the middle; null where it was not.
+    warning: Option<String>,
     history: Vec<RunReport>,
 }
 
@@ -89,6 +91,7 @@ impl Report {
         stats: &SpeculationStats,
         phase_ms: Option<PhaseMs>,
         measuring_s: f64,
+        warning: Option<&str>,
     ) -> Option<Self> {
         Some(Self {
             plan: PlanReport::of(speculation)?,
@@ -104,6 +107,7 @@ impl Report {
             acceptance_by_depth: acceptance_by_depth(stats),
             phase_ms,
             measuring_s,
+            warning: warning.map(str::to_owned),
             history: stats.history.iter().map(RunReport::from).collect(),
         })
     }
@@ -239,7 +243,7 @@ mod tests {
     #[test]
     fn json_has_the_promised_shape() {
         let plan = Plan { gate: Gate::Entropy, lookup: true, ..Plan::default() };
-        let report = Report::new(Speculation::Plan(plan), &stats(), None, 0.25).unwrap();
+        let report = Report::new(Speculation::Plan(plan), &stats(), None, 0.25, Some("why")).unwrap();
         let expected = serde_json::json!({
             "plan": {
                 "mode": "reconsider", "nodes": 15, "depth": 5, "width": 4, "children": 4, "reconsider": 2,
@@ -247,7 +251,7 @@ mod tests {
             },
             "rounds": 4, "drafted": 60, "accepted": 6, "tau": 2.5, "reconsidered": 8, "refined": 5, "rescues": 1,
             "duplicates": 3, "lookup_hits": 2, "acceptance_by_depth": [0.75, 0.5], "phase_ms": null,
-            "measuring_s": 0.25,
+            "measuring_s": 0.25, "warning": "why",
             "history": [
                 {
                     "plan": {
@@ -260,8 +264,8 @@ mod tests {
             ],
         });
         assert_eq!(serde_json::to_value(&report).unwrap(), expected);
-        assert!(Report::new(Speculation::Off, &stats(), None, 0.0).is_none());
-        let auto = Report::new(Speculation::Auto, &SpeculationStats::default(), None, 0.0).unwrap();
+        assert!(Report::new(Speculation::Off, &stats(), None, 0.0, None).is_none());
+        let auto = Report::new(Speculation::Auto, &SpeculationStats::default(), None, 0.0, None).unwrap();
         let auto = serde_json::to_value(&auto).unwrap();
         assert_eq!((&auto["plan"]["mode"], &auto["tau"]), (&"auto".into(), &serde_json::Value::Null));
     }

@@ -9,7 +9,7 @@ use crate::scene::{Scene, keys};
 use crate::{expect, redraft, text};
 
 /// Keys of `speculation` in `generate --json`.
-const REPORT: [&str; 14] = [
+const REPORT: [&str; 15] = [
     "plan",
     "rounds",
     "drafted",
@@ -23,6 +23,7 @@ const REPORT: [&str; 14] = [
     "acceptance_by_depth",
     "phase_ms",
     "measuring_s",
+    "warning",
     "history",
 ];
 
@@ -187,6 +188,39 @@ fn every_kind_gives_the_plain_answer_and_reports_its_plan() {
         let flags = [&hot[..], &["--speculate", "tree", "--drafter", &file], more].concat();
         assert_eq!(plain["ids"], scene.answer(&flags)["ids"], "{flags:?}");
     }
+}
+
+#[test]
+fn a_drafter_that_fails_is_told_to_scripts_too() {
+    let Some(scene) = Scene::new("a_drafter_that_fails_is_told_to_scripts_too") else { return };
+    let mut parts = drafter().to_file().unwrap().into_parts();
+    // Finite in the file, not finite in the logits.
+    for value in parts.tensors.get_mut("norm.weight").unwrap().bytes.chunks_exact_mut(4) {
+        value.copy_from_slice(&f32::MAX.to_le_bytes());
+    }
+    let file = scene.path("broken.safetensors");
+    fs::write(&file, redraft::DrafterFile::new(parts).unwrap().write()).unwrap();
+    let plain = scene.answer(&[]);
+    let value = scene.answer(&["--speculate", "chain", "--drafter", &file]);
+    assert_eq!(value["ids"], plain["ids"]);
+    let told = |warning: &Value| warning.as_str().is_some_and(|text| text.contains("the drafter computed"));
+    assert!(told(&value["speculation"]["warning"]), "{}", value["speculation"]);
+    let flags = [
+        "--speculate",
+        "chain,lookup",
+        "--drafter",
+        &file,
+        "--tokens",
+        "8",
+        "--repeat",
+        "1",
+        "--max-rows",
+        "0",
+    ];
+    let value = scene.json(&[&["bench", "--json"][..], &flags].concat());
+    let proposers = value["speculation"]["proposers"].as_array().unwrap();
+    assert!(told(&proposers[0]["warning"]), "{}", proposers[0]);
+    assert_eq!((&proposers[0]["identical"], &proposers[1]["warning"]), (&json!(true), &Value::Null));
 }
 
 #[test]
@@ -452,7 +486,8 @@ fn bench_puts_proposers_side_by_side() {
                 "predicted_ratio",
                 "measured_over_predicted",
                 "recording_ms",
-                "identical"
+                "identical",
+                "warning"
             ]
         );
         for key in ["plain_tokens_per_s", "speculative_tokens_per_s", "ratio"] {

@@ -60,11 +60,13 @@ pub struct RoundResult {
     pub faults: u32,
 }
 
+// A constant of a type is evaluated where it is used, one of a module always.
+const _: () =
+    assert!(RoundResult::BYTES <= 256, "a round that is not looked at reads back at most 256 bytes");
+
 impl RoundResult {
     /// Bytes that one round reads back.
     pub const BYTES: u64 = size_of::<Round>() as u64;
-    /// A round that is not looked at reads back no more than this.
-    const _LITTLE: () = assert!(Self::BYTES <= 256, "a round reads back at most 256 bytes");
 
     /// The round as statistics count it. `stopped`: the answer ended in it.
     #[must_use]

@@ -49,6 +49,8 @@ pub(super) struct ProposerReport {
     recording_ms: Spread,
     /// Whether all answers were those of plain decoding.
     identical: bool,
+    /// Why speculation was given up in an answer, the first time; null where it never was.
+    warning: Option<String>,
     /// The first prompt whose answer was not.
     #[serde(skip)]
     differs: Option<usize>,
@@ -71,6 +73,8 @@ pub(super) struct Record {
     pub(super) runs: Vec<PlanRun>,
     /// The first answer that differs from the plain one.
     pub(super) differs: Option<usize>,
+    /// Why speculation was given up, the first time.
+    pub(super) warning: Option<String>,
     /// Milliseconds that the host took to record the last round, or step, of each answer.
     pub(super) recording_ms: Vec<f64>,
 }
@@ -119,6 +123,7 @@ pub(super) fn report(proposer: &Proposer, record: &Record, plain: &Record, costs
         ratio,
         recording_ms: spread(&record.recording_ms),
         identical: record.differs.is_none(),
+        warning: record.warning.clone(),
         differs: record.differs,
     }
 }
@@ -160,14 +165,15 @@ pub(super) fn table(report: &Report) -> String {
         let ratio = format!("{median:.3} ({min:.3} … {max:.3})");
         let _ = writeln!(
             text,
-            "{:<12} {:>10.2} {:>12.2} {ratio:>26} {:>8} {:>10} {:>8.3}{}",
+            "{:<12} {:>10.2} {:>12.2} {ratio:>26} {:>8} {:>10} {:>8.3}{}{}",
             p.proposer,
             p.plain_tokens_per_s.median,
             p.speculative_tokens_per_s.median,
             number(p.tau),
             number(p.predicted_ratio),
             p.recording_ms.median,
-            if p.identical { "" } else { "  ANSWERS DIFFER" }
+            if p.identical { "" } else { "  ANSWERS DIFFER" },
+            if p.warning.is_some() { "  GIVEN UP" } else { "" }
         );
     }
     text
@@ -219,7 +225,7 @@ mod tests {
         assert_eq!(value["speculative_tokens_per_s"]["max"], 20.0);
         assert_eq!((&value["proposer"], &value["identical"]), (&"chain".into(), &true.into()));
         assert_eq!(value["predicted_ratio"], serde_json::Value::Null);
-        let other = Record { differs: Some(1), ..record(&[(10, 1.0)]) };
+        let other = Record { differs: Some(1), warning: Some("why".to_owned()), ..record(&[(10, 1.0)]) };
         for (speculative, identical) in [(&speculative, true), (&other, false)] {
             let proposers = vec![report(&proposer, speculative, &plain, &costs())];
             let mut report = Report {
@@ -233,6 +239,7 @@ mod tests {
             };
             assert_eq!(report.verdict().is_ok(), identical);
             assert_eq!(table(&report).contains("DIFFER"), !identical);
+            assert_eq!(table(&report).contains("GIVEN UP"), !identical, "the other was given up, too");
             assert!(!table(&report).contains("seed"), "nothing is drawn");
             assert!(!table(&report).contains("submitted before"), "nor submitted ahead");
             let told = |report: &Report| serde_json::to_value(report).unwrap().get("late").is_some();

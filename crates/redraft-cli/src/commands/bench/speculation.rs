@@ -202,6 +202,7 @@ impl Task {
                     let generation = stream.finish();
                     if let Some(warning) = &generation.warning {
                         output::warning(format_args!("speculation was given up: {warning}"));
+                        record.warning.get_or_insert_with(|| warning.clone());
                     }
                     match answers.get(number) {
                         None => answers.push(generation.ids),
