@@ -251,8 +251,9 @@ fn check_reconsider(reconsider: &Reconsider) -> Result<(), DrafterError> {
     if let Some(found) = gate_threshold.filter(|threshold| !(0.0..=1.0).contains(threshold)) {
         return Err(DrafterError::invalid("reconsider.gate_threshold", "a number from 0 to 1", found));
     }
-    if let Some(found) = refined_offset.filter(|offset| !offset.is_finite()) {
-        return Err(DrafterError::invalid("reconsider.refined_offset", "a finite number", found));
+    // Added to logs of probabilities: beyond this it drowns them.
+    if let Some(found) = refined_offset.filter(|offset| !(-64.0..=64.0).contains(offset)) {
+        return Err(DrafterError::invalid("reconsider.refined_offset", "a number from -64 to 64", found));
     }
     for (name, table) in [(name::EDGES, &reconsider.edges), (name::LOG_GAIN, &reconsider.log_gain)] {
         if calibrated && table.is_none() {

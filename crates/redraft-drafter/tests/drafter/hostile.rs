@@ -127,6 +127,11 @@ fn lying_metadata() {
             (|f| f.set(&["types"], json!({ "no.weight": "Q8_0" })), "Invalid", &["no.weight"]),
             (|f| f.set(&["reconsider", "gate_threshold"], json!(1.5)), "Invalid", &["gate_threshold"]),
             (|f| f.set(&["reconsider", "refined_offset"], json!(1e39)), "Invalid", &["refined_offset"]),
+            (
+                |f| f.set(&["reconsider", "refined_offset"], json!(-65.0)),
+                "Invalid",
+                &["refined_offset", "-64 to 64"],
+            ),
             (|f| f.set(&["reconsider", "calibrated"], json!("yes")), "Invalid", &["calibrated"]),
         ],
     );

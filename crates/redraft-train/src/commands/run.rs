@@ -80,9 +80,9 @@ pub(super) struct Run {
     /// What the second pass consists of; the alternatives are measured and not written.
     #[arg(long, value_enum, value_name = "FORM", default_value_t)]
     second_pass: SecondPass,
-    /// Rank of the second pass's adapter, a multiple of 32.
-    #[arg(long, default_value_t = 32)]
-    rank: usize,
+    /// Rank of the second pass's adapter, a multiple of 32; 32 by default. A drafter that has an adapter keeps its rank.
+    #[arg(long)]
+    rank: Option<usize>,
     /// Texts of the corpus, from its first, to train on; all by default.
     #[arg(long, default_value_t = TrainOptions::default().texts, hide_default_value = true)]
     texts: usize,
@@ -116,8 +116,8 @@ impl Run {
     pub(super) fn run(self) -> Result<(), TrainError> {
         let options = self.options();
         options.check()?;
-        if self.rank == 0 || !self.rank.is_multiple_of(32) {
-            return Err(TrainError::setting("--rank", "a multiple of 32", self.rank));
+        if let Some(rank) = self.rank.filter(|&rank| rank == 0 || !rank.is_multiple_of(32)) {
+            return Err(TrainError::setting("--rank", "a multiple of 32", rank));
         }
         let file = TargetFile::open(&self.model)?;
         let corpus = Corpus::open(&self.corpus)?;
@@ -141,11 +141,17 @@ impl Run {
             }
             None => self.config(&target, manifest.draft_ids.len(), captures),
         };
+        let of_file = start.as_ref().and_then(|file| file.reconsider().rank).map(|rank| rank as usize);
+        if let Some((found, asked)) = of_file.zip(self.rank).filter(|(found, asked)| found != asked) {
+            let expected = format!("{found}, the rank of the drafter to start from, or no --rank");
+            return Err(TrainError::setting("--rank", expected, asked));
+        }
+        let rank = of_file.or(self.rank).unwrap_or(32);
         // A drafter that learns on goes on proposing its own tokens: the corpus may be of other text.
         let draft_ids = start.as_ref().map_or(manifest.draft_ids.as_slice(), DrafterFile::draft_ids);
         let drafter = match &start {
-            Some(file) => Drafter::from_file(file, self.rank, self.seed, &device)?,
-            None => Drafter::new(&config, draft_ids, self.rank, &target, self.seed, &device)?,
+            Some(file) => Drafter::from_file(file, rank, self.seed, &device)?,
+            None => Drafter::new(&config, draft_ids, rank, &target, self.seed, &device)?,
         };
         let mut draft_index = vec![None; file.config.vocab as usize];
         for (index, &id) in (0_u32..).zip(draft_ids) {

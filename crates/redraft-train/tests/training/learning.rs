@@ -109,9 +109,9 @@ fn stages_learn_what_they_should_and_nothing_else() {
     }
 }
 
-/// The program, as a user calls it; what it wrote.
-fn program(tiny: &Tiny, corpus: &str, arguments: &[&str]) -> DrafterFile {
-    let out = std::process::Command::new(env!("CARGO_BIN_EXE_redraft-train"))
+/// The program, as a user calls it.
+fn call(tiny: &Tiny, corpus: &str, arguments: &[&str]) -> std::process::Output {
+    std::process::Command::new(env!("CARGO_BIN_EXE_redraft-train"))
         .args(["run", "--model"])
         .arg(tiny.path("tiny.gguf"))
         .arg("--corpus")
@@ -119,7 +119,12 @@ fn program(tiny: &Tiny, corpus: &str, arguments: &[&str]) -> DrafterFile {
         .args(["--epochs", "1", "--steps", "2", "--batch-tokens", "128", "--warmup", "1"])
         .args(arguments)
         .output()
-        .expect("the program");
+        .expect("the program")
+}
+
+/// What it wrote.
+fn program(tiny: &Tiny, corpus: &str, arguments: &[&str]) -> DrafterFile {
+    let out = call(tiny, corpus, arguments);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let path = String::from_utf8(out.stdout).expect("text").lines().last().expect("a path").to_owned();
     DrafterFile::read(&std::fs::read(path).expect("written")).expect("a drafter")
@@ -139,9 +144,19 @@ fn a_drafter_that_learns_on_keeps_its_tokens() {
     assert_eq!(base.draft_ids().len(), 160, "the first has the tokens of its corpus");
     let on = tiny.path("on");
     let from = [out, "/base.safetensors"].concat();
-    let on = program(&tiny, "other", &["--out", on.to_str().expect("a path"), "--from", &from, "joint"]);
+    let on_path = on.to_str().expect("a path");
+    let on = program(&tiny, "other", &["--out", on_path, "--from", &from, "joint"]);
     assert_eq!(on.draft_ids(), base.draft_ids(), "and keeps them");
     assert_ne!(on.tensor("lm_head.weight"), base.tensor("lm_head.weight"), "it learned");
+
+    // So does its adapter, or it is told; where there is none yet, its rank is chosen.
+    assert_eq!(on.reconsider().rank, Some(32));
+    let again = [on_path, "/joint.safetensors"].concat();
+    let refused = call(&tiny, "other", &["--out", out, "--from", &again, "--rank", "64", "joint"]);
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && told.contains("--rank") && told.contains("32"), "{told}");
+    let wide = program(&tiny, "other", &["--out", out, "--from", &from, "--rank", "64", "reconsider"]);
+    assert_eq!(wide.reconsider().rank, Some(64));
 }
 
 /// Alternatives of the second pass start as the drafter's own, learn, and leave the first pass alone.
