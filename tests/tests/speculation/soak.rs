@@ -1,6 +1,6 @@
 //! Long runs: one context filled far, and many tokens over every proposer.
 
-use crate::support::{Mixed, assert_same, chosen, entries, free, speculated, ways};
+use crate::support::{Mixed, assert_same, chosen, entries, free, ways};
 use redraft::{EngineOptions, GenerateOptions, Plan, SamplingParams, Speculation, StopReason, TokenId};
 use redraft_testing::{TinyDrafter, TinyModel};
 use redraft_tests::{answer, load, tiny, tokens};
@@ -27,11 +27,21 @@ fn long(name: &str, strict: bool, count: u32) {
     let plain = answer(&mut engine, &prompt, options.clone()).expect("an answer");
     assert_eq!(plain.1.ids.len(), count as usize, "a long answer");
     engine.foretell(200, &entries(&plain.1.ids, 0.15, 320, 9)).expect("fits");
-    let plan = Plan { lookup: true, ..Plan::reconsider(15, 5, 4, 4, 3, 2) };
-    let fast = speculated(&mut engine, &prompt, &options, plan);
-    assert_same(&format!("{count} tokens"), &plain, &fast);
-    let stats = fast.1.speculation.expect("speculation was on");
-    assert!(stats.tau().is_some_and(|tau| tau > 2.0), "{stats:?}");
+    engine.set_costs(&free()).expect("good costs");
+    let reconsider = Plan { lookup: true, ..Plan::reconsider(15, 5, 4, 4, 3, 2) };
+    let ways = [
+        ("reconsider and lookup", Speculation::Plan(reconsider), 2.0),
+        ("chain of 3", Speculation::Plan(Plan::chain(3)), 1.5),
+        ("auto", Speculation::Auto, 1.5),
+        // What is drawn at this temperature seldom repeats itself.
+        ("lookup", Speculation::Plan(Plan::lookup(4)), 1.0),
+    ];
+    for (name, way, least) in ways.into_iter().take(if strict { 1 } else { ways.len() }) {
+        let fast = chosen(&mut engine, &prompt, &options, way);
+        assert_same(&format!("{name}, {count} tokens"), &plain, &fast);
+        let stats = fast.1.speculation.expect("speculation was on");
+        assert!(stats.tau().is_some_and(|tau| tau > least), "{name}: {stats:?}");
+    }
 }
 
 /// Tokens of the soak: `REDRAFT_SOAK_TOKENS`, or few.
