@@ -44,6 +44,28 @@ fn long(name: &str, strict: bool, count: u32) {
     }
 }
 
+/// The drafter's own keys and values go as far as the target's.
+#[test]
+fn two_thousand_tokens_with_a_drafter() {
+    let everything = TinyDrafter::with_everything();
+    let target = TinyModel { context: 4096, ..everything.target.clone() };
+    let drafter = TinyDrafter { target, ..everything };
+    let options = EngineOptions {
+        drafter: Some(drafter.to_file().expect("a possible drafter")),
+        context: Some(2600),
+        ..EngineOptions::default()
+    };
+    let mut engine = load("speculation.long.drafter", &tiny(&drafter.target), options);
+    let prompt = tokens(12, 200, 320);
+    let options = GenerateOptions { max_tokens: 2200, ignore_eos: true, ..GenerateOptions::default() };
+    let plain = answer(&mut engine, &prompt, options.clone()).expect("an answer");
+    let way = Speculation::Plan(Plan::reconsider(7, 4, 3, 3, 2, 2));
+    let fast = chosen(&mut engine, &prompt, &GenerateOptions { read_late: true, ..options }, way);
+    assert_same("2200 tokens, late", &plain, &fast);
+    let stats = fast.1.speculation.expect("speculation was on");
+    assert!(stats.accepted > 0, "{stats:?}");
+}
+
 /// Tokens of the soak: `REDRAFT_SOAK_TOKENS`, or few.
 fn wanted() -> usize {
     match std::env::var("REDRAFT_SOAK_TOKENS") {
