@@ -47,11 +47,11 @@ pub(super) fn whiskers(title: &str, unit: &str, figures: &[(String, Interval)]) 
     }
     _ = writeln!(svg, "<text x=\"820\" y=\"{}\" text-anchor=\"end\">{}</text>", bottom + 34, escape(unit));
     for (place, (name, figure)) in figures.iter().enumerate() {
-        let y = 52 + 24 * place;
+        let (y, colour) = (52 + 24 * place, COLOURS[0]);
         _ = writeln!(
             svg,
-            "<text x=\"290\" y=\"{}\" text-anchor=\"end\">{}</text><path d=\"M{:.1} {y}H{:.1}\" stroke=\"{3}\" \
-             stroke-width=\"2\"/><circle cx=\"{4:.1}\" cy=\"{y}\" r=\"4\" fill=\"{3}\"/>",
+            "<text x=\"290\" y=\"{}\" text-anchor=\"end\">{}</text><path d=\"M{:.1} {y}H{:.1}\" stroke=\"{colour}\" \
+             stroke-width=\"2\"/><circle cx=\"{:.1}\" cy=\"{y}\" r=\"4\" fill=\"{colour}\"/>",
             y + 4,
             escape(name),
             x(figure.low),
@@ -151,6 +151,13 @@ mod tests {
         assert_eq!(svg.matches("<polyline").count(), 2, "one line a series");
         for svg in [svg, whiskers("one", "", &figures[..1])] {
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "numbers: {svg}");
+            for attribute in ["stroke=\"", "fill=\""] {
+                let mut values = svg.split(attribute).skip(1);
+                assert!(
+                    values.all(|value| value.starts_with('#') || value.starts_with("none")),
+                    "{attribute}: {svg}"
+                );
+            }
         }
     }
 
